@@ -1,0 +1,1 @@
+"""Configuration: schema, where values come from, and the rules that forbid combinations."""

@@ -1,0 +1,128 @@
+"""The configuration as types: every setting exists here once.
+
+The docs table, the YAML file, the environment names, the Nix options and the engine's argv are
+all derived from these classes.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from glm53ctl.config.schema.api import Api, Media, Thinking
+from glm53ctl.config.schema.base import Knob, Section, Setting, settings
+from glm53ctl.config.schema.engine import Ablit, Engine, Kv, Serve, Spec
+from glm53ctl.config.schema.pair import Fabric, Link, Node
+from glm53ctl.config.schema.supervise import (
+    Canary,
+    Memory,
+    Paths,
+    Power,
+    StageLimits,
+    Supervise,
+)
+from glm53ctl.config.schema.weights import Licenses, Weights
+
+ProfileName = Literal["vllm-recipe", "long", "demo"]
+
+
+class Config(Section):
+    """The whole configuration of a pair; the same text on every node."""
+
+    profile: ProfileName = "vllm-recipe"
+    """Set of defaults to start from."""
+    nodes: Annotated[list[Node], Field(min_length=1, max_length=4)]
+    """The machines, head first."""
+    fabric: Fabric = Fabric()
+    """The network between the nodes."""
+    link: Link = Link()
+    """The link between the supervisors."""
+    engine: Engine = Engine()
+    """The installed vLLM."""
+    weights: Weights = Weights()
+    """Checkpoint and draft."""
+    licenses: Licenses = Licenses()
+    """Accepted licences."""
+    serve: Serve = Serve()
+    """Size of requests and batches."""
+    kv: Kv = Kv()
+    """The KV cache."""
+    spec: Spec = Spec()
+    """Speculative decoding."""
+    dense: Annotated[
+        Literal["bf16", "fp8", "q4"], Knob(vllm_recipe="GLM53_DENSE_FP8", tensorfold="DENSE")
+    ] = "bf16"
+    """Type of the projections that the checkpoint keeps in BF16."""
+    ablit: Ablit = Ablit()
+    """Removal of a refusal direction."""
+    api: Api = Api()
+    """The server that clients see."""
+    thinking: Thinking = Thinking()
+    """Reasoning and tool calls."""
+    media: Media = Media()
+    """Images and videos."""
+    memory: Memory = Memory()
+    """Guard of the unified memory."""
+    power: Power = Power()
+    """Clock limits."""
+    supervise: Supervise = Supervise()
+    """Recovery."""
+    canary: Canary = Canary()
+    """The question before READY."""
+    paths: Paths = Paths()
+    """The program's own files."""
+
+    @property
+    def head(self) -> Node:
+        """The node of rank 0."""
+        return self.nodes[0]
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks: one a node."""
+        return len(self.nodes)
+
+    @property
+    def effective_spec_method(self) -> Literal["dflash", "mtp", "none"]:
+        """What drafts in the end: DFlash2 only with its licence accepted, else MTP."""
+        if self.spec.method == "dflash" and "CC-BY-NC-ND-4.0" not in self.licenses.accept:
+            return "mtp"
+        return self.spec.method
+
+    @property
+    def spec_tokens(self) -> int:
+        """Drafted tokens a step (0 without speculation)."""
+        method = self.effective_spec_method
+        if method == "none":
+            return 0
+        if self.spec.tokens is not None and method == self.spec.method:
+            return self.spec.tokens
+        return {"dflash": 7, "mtp": 2}[method]
+
+
+__all__ = [
+    "Ablit",
+    "Api",
+    "Canary",
+    "Config",
+    "Engine",
+    "Fabric",
+    "Knob",
+    "Kv",
+    "Licenses",
+    "Link",
+    "Media",
+    "Memory",
+    "Node",
+    "Paths",
+    "Power",
+    "ProfileName",
+    "Section",
+    "Serve",
+    "Setting",
+    "Spec",
+    "StageLimits",
+    "Supervise",
+    "Thinking",
+    "Weights",
+    "settings",
+]
