@@ -1,3 +1,3 @@
-"""vLLM plugin of the GLM-5.3-Flash appliance. Entry points only; nothing of vLLM is patched on disk."""
+"""vLLM plugin of the GLM-5.3-Flash appliance: entry points only, no source patches."""
 
 __version__ = "0.1.0"

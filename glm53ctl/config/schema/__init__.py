@@ -30,7 +30,7 @@ class Config(Section):
 
     profile: ProfileName = "vllm-recipe"
     """Set of defaults to start from."""
-    nodes: Annotated[list[Node], Field(min_length=1, max_length=4)]
+    nodes: Annotated[tuple[Node, ...], Field(min_length=1, max_length=4)]
     """The machines, head first."""
     fabric: Fabric = Fabric()
     """The network between the nodes."""

@@ -16,7 +16,7 @@ class Api(Section):
     port: Annotated[Port, Knob(vllm_recipe="PORT", tensorfold="PORT")] = 8888
     """Port it listens on."""
     key_file: Annotated[str | None, Knob(node_local=True, vllm_recipe="VLLM_API_KEY")] = None
-    """File with the API key; left out, the systemd credential `api-key`, and without that no key."""
+    """File with the API key; left out, the systemd credential `api-key`; without both, no key."""
     open: bool = False
     """Say so if everybody who reaches the address may use the server without a key."""
 
@@ -50,11 +50,13 @@ class Media(Section):
     """Do not size memory with the largest image: that alone can exhaust a Spark."""
     urls: Annotated[bool, Knob(tensorfold="VISION_URLS")] = False
     """Fetch media from http(s) URLs; otherwise data URLs only."""
-    url_domains: list[str] = []
+    url_domains: tuple[str, ...] = ()
     """Hosts that media may come from when `urls` is on; empty means any."""
     max_frames: Annotated[int, Field(ge=1, le=2048)] = 128
     """Frames taken from one video."""
     cache_gib: Annotated[
-        float, Field(ge=0), Knob(flag="--mm-processor-cache-gb", vllm_recipe="MM_PROCESSOR_CACHE_GB")
+        float,
+        Field(ge=0),
+        Knob(flag="--mm-processor-cache-gb", vllm_recipe="MM_PROCESSOR_CACHE_GB"),
     ] = 1.0
     """Host memory for processed media, in GiB."""

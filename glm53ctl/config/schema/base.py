@@ -49,7 +49,9 @@ class Setting:
 
 def _section_of(annotation: Any) -> type[Section] | None:
     """Return the section class that an annotation names, looking through `X | None`."""
-    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    options = (
+        get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    )
     for option in options:
         if isinstance(option, type) and issubclass(option, Section):
             return option

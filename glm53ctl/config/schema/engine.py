@@ -23,13 +23,17 @@ class Engine(Section):
         Knob(flag="--load-format", vllm_recipe="LOAD_FORMAT"),
     ] = "auto"
     """How shards are read. `instanttensor` is faster and costs KV cache."""
-    enforce_eager: Annotated[bool, Knob(flag="--enforce-eager", vllm_recipe="ENFORCE_EAGER")] = False
+    enforce_eager: Annotated[bool, Knob(flag="--enforce-eager", vllm_recipe="ENFORCE_EAGER")] = (
+        False
+    )
     """Run without CUDA graphs: slower, for finding faults."""
     execute_timeout_seconds: Annotated[int, Field(ge=10, le=3600)] = 120
-    """How long one engine step may take before vLLM gives up (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS)."""
-    extra_args: list[str] = []
-    """More `vllm serve` arguments; they come last and so win. The forbidden ones stay forbidden."""
-    extra_env: Annotated[dict[str, str], Knob(vllm_recipe="GLM53_EXTRA_ENV")] = {}
+    """How long one engine step may take before vLLM gives up on the pair."""
+    extra_args: tuple[str, ...] = ()
+    """More `vllm serve` arguments; they come last and so win. Forbidden ones stay forbidden."""
+    extra_env: Annotated[
+        dict[str, str], Field(default_factory=dict), Knob(vllm_recipe="GLM53_EXTRA_ENV")
+    ]
     """More environment for the engine; names that the plan sets itself are refused."""
 
 
@@ -69,8 +73,9 @@ class Serve(Section):
     drain_seconds: Annotated[int, Field(ge=0, le=600), Knob(flag="--shutdown-timeout")] = 15
     """How long running requests may finish when the pair is stopped on command."""
     default_max_tokens: Annotated[
-        int | None, Field(ge=1, le=1_000_000), Knob(vllm_recipe="DEFAULT_MAX_NEW_TOKENS",
-                                                    tensorfold="MAX_TOKENS")
+        int | None,
+        Field(ge=1, le=1_000_000),
+        Knob(vllm_recipe="DEFAULT_MAX_NEW_TOKENS", tensorfold="MAX_TOKENS"),
     ] = None
     """Reply length for requests that name none; left out, whatever the window leaves."""
 
@@ -126,9 +131,7 @@ class Ablit(Section):
     """Edit the weights in memory; the files are never changed."""
     direction: Annotated[str, Knob(vllm_recipe="ABLIT_DIRECTION")] = "dealign"
     """A named direction, or the path of a .safetensors file with one vector of the hidden size."""
-    layers: Annotated[
-        str, Field(pattern=r"^\d+-\d+$"), Knob(vllm_recipe="ABLIT_LAYERS")
-    ] = "15-45"
+    layers: Annotated[str, Field(pattern=r"^\d+-\d+$"), Knob(vllm_recipe="ABLIT_LAYERS")] = "15-45"
     """First and last layer, both included."""
     alpha: Annotated[float, Field(ge=0, le=10), Knob(vllm_recipe="ABLIT_ALPHA")] = 3.0
     """Strength; 1.0 removes exactly the component along the direction."""

@@ -19,7 +19,7 @@ class Node(Section):
     """IPv4 address on the fabric (the ConnectX-7 cable), not on the LAN."""
     interface: str | None = None
     """Fabric network device; left out, the one that holds `address`."""
-    hcas: list[str] = []
+    hcas: tuple[str, ...] = ()
     """RDMA devices (one a rail); left out, NCCL chooses."""
     gid_index: Annotated[int | None, Field(ge=0, le=255)] = None
     """RoCE v2 GID index; left out, NCCL chooses."""

@@ -2,8 +2,6 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
-
 from glm53ctl.config.schema.base import Knob, Section
 
 LicenceId = Literal["ShapleyMCG-1.0", "CC-BY-NC-ND-4.0"]
@@ -13,7 +11,7 @@ class Weights(Section):
     """Checkpoint and draft."""
 
     source: Literal["hub", "local"] = "hub"
-    """`hub` fetches and verifies pinned revisions; `local` takes the directories below as they are."""
+    """`hub` fetches and verifies pinned revisions; `local` takes the directories as they are."""
     model_dir: Annotated[str, Knob(node_local=True)] = "/var/lib/glm53/weights/model"
     """Directory of the checkpoint. The engine gets this path, never a repository id."""
     draft_dir: Annotated[str, Knob(node_local=True)] = "/var/lib/glm53/weights/draft"
@@ -47,6 +45,6 @@ class Weights(Section):
 class Licenses(Section):
     """Licences of what is downloaded, by their identifiers."""
 
-    accept: Annotated[list[LicenceId], Field(max_length=2)] = []
+    accept: tuple[LicenceId, ...] = ()
     """Accepted licences. Without CC-BY-NC-ND-4.0 (DFlash2, non-commercial) drafting is done by MTP
     and the draft is not downloaded."""
