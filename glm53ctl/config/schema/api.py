@@ -11,7 +11,7 @@ from glm53ctl.config.schema.pair import Port
 class Api(Section):
     """The OpenAI-compatible server on the head."""
 
-    host: Annotated[str, Knob(vllm_recipe="HOST")] = "127.0.0.1"
+    host: Annotated[str, Knob(vllm_recipe="HOST", tensorfold="HOST")] = "127.0.0.1"
     """Address it listens on. 0.0.0.0 needs a key, or `open: true`."""
     port: Annotated[Port, Knob(vllm_recipe="PORT", tensorfold="PORT")] = 8888
     """Port it listens on."""
@@ -40,7 +40,7 @@ class Thinking(Section):
 class Media(Section):
     """Images and videos in prompts."""
 
-    enable: Annotated[bool, Knob(tensorfold="VISION")] = True
+    enable: Annotated[bool, Knob(vllm_recipe="LANGUAGE_MODEL_ONLY", tensorfold="VISION")] = True
     """Load the vision tower."""
     images: Annotated[int, Field(ge=0, le=999), Knob(vllm_recipe="LIMIT_MM.image")] = 4
     """Images in one request."""
@@ -52,7 +52,9 @@ class Media(Section):
     """Fetch media from http(s) URLs; otherwise data URLs only."""
     url_domains: tuple[str, ...] = ()
     """Hosts that media may come from when `urls` is on; empty means any."""
-    max_frames: Annotated[int, Field(ge=1, le=2048)] = 128
+    max_frames: Annotated[
+        int, Field(ge=1, le=2048), Knob(tensorfold="TENSORFOLD_GLM_VIDEO_FRAMES")
+    ] = 128
     """Frames taken from one video."""
     cache_gib: Annotated[
         float,

@@ -29,7 +29,11 @@ class Section(BaseModel):
     """A group of settings. Unknown keys are errors; values never change after loading."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        validate_default=True,
+        allow_inf_nan=False,
     )
 
 

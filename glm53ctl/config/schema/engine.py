@@ -27,22 +27,27 @@ class Engine(Section):
         False
     )
     """Run without CUDA graphs: slower, for finding faults."""
-    execute_timeout_seconds: Annotated[int, Field(ge=10, le=3600)] = 120
+    execute_timeout_seconds: Annotated[
+        int, Field(ge=10, le=3600), Knob(vllm_recipe="VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
+    ] = 120
     """How long one engine step may take before vLLM gives up on the pair."""
-    extra_args: tuple[str, ...] = ()
-    """More `vllm serve` arguments; they come last and so win. Forbidden ones stay forbidden."""
-    extra_env: Annotated[
-        dict[str, str], Field(default_factory=dict), Knob(vllm_recipe="GLM53_EXTRA_ENV")
-    ]
+    extra_args: Annotated[tuple[str, ...], Knob(vllm_recipe="EXTRA_ARGS")] = ()
+    """More `vllm serve` arguments, one word an item. They come last and so win over vLLM's own
+    defaults; what a setting or the plan already says is refused here."""
+    extra_env: Annotated[dict[str, str], Knob(vllm_recipe="GLM53_EXTRA_ENV")] = Field(
+        default_factory=dict
+    )
     """More environment for the engine; names that the plan sets itself are refused."""
 
 
 class Serve(Section):
     """Size of requests and batches."""
 
-    model_name: Annotated[str, Field(min_length=1), Knob(flag="--served-model-name")] = (
-        "GLM-5.3-Flash-EXL3"
-    )
+    model_name: Annotated[
+        str,
+        Field(min_length=1),
+        Knob(flag="--served-model-name", vllm_recipe="SERVED_MODEL_NAME", tensorfold="SERVED_NAME"),
+    ] = "GLM-5.3-Flash-EXL3"
     """Id that requests must name."""
     max_model_len: Annotated[
         Tokens,
@@ -65,7 +70,7 @@ class Serve(Section):
     ] = True
     """Reuse the KV cache of prompts that begin alike."""
     tensor_parallel_size: Annotated[
-        int | None, Field(ge=1), Knob(vllm_recipe="TENSOR_PARALLEL_SIZE")
+        int | None, Field(ge=1), Knob(vllm_recipe="TP", tensorfold="TP")
     ] = None
     """Left out, the number of nodes; nothing else works."""
     pipeline_parallel_size: Annotated[int, Field(ge=1), Knob(flag="--pipeline-parallel-size")] = 1
@@ -127,11 +132,13 @@ class Spec(Section):
 class Ablit(Section):
     """Removal of a refusal direction from `o_proj` while loading."""
 
-    enable: Annotated[bool, Knob(vllm_recipe="ABLIT", tensorfold="ABLIT")] = False
+    enable: Annotated[bool, Knob(vllm_recipe="ABLIT")] = False
     """Edit the weights in memory; the files are never changed."""
     direction: Annotated[str, Knob(vllm_recipe="ABLIT_DIRECTION")] = "dealign"
     """A named direction, or the path of a .safetensors file with one vector of the hidden size."""
-    layers: Annotated[str, Field(pattern=r"^\d+-\d+$"), Knob(vllm_recipe="ABLIT_LAYERS")] = "15-45"
+    layers: Annotated[
+        str, Field(pattern=r"^\d+-\d+$", examples=["15-45"]), Knob(vllm_recipe="ABLIT_LAYERS")
+    ] = "15-45"
     """First and last layer, both included."""
     alpha: Annotated[float, Field(ge=0, le=10), Knob(vllm_recipe="ABLIT_ALPHA")] = 3.0
     """Strength; 1.0 removes exactly the component along the direction."""

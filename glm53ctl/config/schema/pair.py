@@ -1,7 +1,7 @@
 """The machines and the wire between them."""
 
 from ipaddress import IPv4Address
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -13,7 +13,10 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 class Node(Section):
     """One machine. Its place in `nodes` is its rank: the first is the head and serves the API."""
 
-    name: Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*$")]
+    name: Annotated[
+        str,
+        Field(max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*$", examples=["spark-head"]),
+    ]
     """What the machine is called in status, logs and findings."""
     address: IPv4Address
     """IPv4 address on the fabric (the ConnectX-7 cable), not on the LAN."""
@@ -23,18 +26,24 @@ class Node(Section):
     """RDMA devices (one a rail); left out, NCCL chooses."""
     gid_index: Annotated[int | None, Field(ge=0, le=255)] = None
     """RoCE v2 GID index; left out, NCCL chooses."""
-    cpus: str | None = None
+    cpus: Annotated[
+        str | None, Field(pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$", examples=["0-3,8"])
+    ] = None
     """Cores of a CPU rank, in `taskset` syntax. The CUDA engine ignores it."""
 
 
 class Fabric(Section):
     """Ports on the fabric, and what NCCL is told about it."""
 
-    master_port: Annotated[Port, Knob(flag="--master-port")] = 29521
+    master_port: Annotated[
+        Port, Knob(flag="--master-port", vllm_recipe="MASTER_PORT", tensorfold="MASTER_PORT")
+    ] = 29521
     """Port on the head where the ranks of the engine meet."""
     link_port: Port = 29520
     """Port on the head where the supervisors meet."""
-    nccl_debug: Annotated[str, Field(pattern="^(VERSION|WARN|INFO|TRACE)$")] = "WARN"
+    nccl_debug: Annotated[
+        Literal["VERSION", "WARN", "INFO", "TRACE"], Knob(vllm_recipe="NCCL_DEBUG")
+    ] = "WARN"
     """NCCL's log level; INFO names the network that it took."""
 
 

@@ -48,7 +48,7 @@ class Canary(Section):
 class Memory(Section):
     """Guard of the unified memory, whose exhaustion freezes a Spark instead of raising an error."""
 
-    floor_gib: Annotated[float, Field(ge=0, le=64), Knob(tensorfold="MEMORY_RESERVE_GIB")] = 2.0
+    floor_gib: Annotated[float, Field(ge=0, le=64)] = 2.0
     """The pair is stopped when less memory than this is available."""
     start_gib: Annotated[float, Field(ge=0, le=128)] = 110.0
     """Memory that must be available before a start."""

@@ -16,21 +16,21 @@ class Weights(Section):
     """Directory of the checkpoint. The engine gets this path, never a repository id."""
     draft_dir: Annotated[str, Knob(node_local=True)] = "/var/lib/glm53/weights/draft"
     """Directory of the DFlash2 draft."""
-    repo: Annotated[str, Knob(vllm_recipe="MODEL_ID")] = "Mia-AiLab/GLM-5.3-Flash-EXL3-TR3-4bpw"
+    repo: Annotated[str, Knob(vllm_recipe="MODEL")] = "Mia-AiLab/GLM-5.3-Flash-EXL3-TR3-4bpw"
     """Repository of the checkpoint."""
     revision: Annotated[str, Knob(vllm_recipe="MODEL_REVISION")] = (
         "25a44fdbf16862a46b7cc9921142c6c81350af2f"
     )
     """Commit of the checkpoint."""
-    fallback_repo: Annotated[str | None, Knob(vllm_recipe="FALLBACK_MODEL_ID")] = (
+    fallback_repo: Annotated[str | None, Knob(vllm_recipe="MODEL_FALLBACK")] = (
         "brandonmusic/GLM-5.3-Flash-tr3-4bpw"
     )
     """Repository with the same bytes, for when the first is missing or incomplete."""
-    fallback_revision: Annotated[str | None, Knob(vllm_recipe="FALLBACK_MODEL_REVISION")] = (
-        "5ab363a8dcf6405955fd5f99671e01a1c9fb124b"
-    )
+    fallback_revision: str | None = "5ab363a8dcf6405955fd5f99671e01a1c9fb124b"
     """Commit of the checkpoint there."""
-    draft_repo: Annotated[str, Knob(vllm_recipe="DFLASH_MODEL")] = "incoai/GLM-5.3-Flash-DFlash2"
+    draft_repo: Annotated[str, Knob(vllm_recipe="DFLASH_MODEL", tensorfold="DFLASH2_ID")] = (
+        "incoai/GLM-5.3-Flash-DFlash2"
+    )
     """Repository of the draft."""
     draft_revision: Annotated[str, Knob(vllm_recipe="DFLASH_REVISION")] = (
         "dc77ff1c99eeb2df044ee3d4f0094eb033fee410"

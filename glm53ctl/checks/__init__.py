@@ -1,0 +1,1 @@
+"""Judgements before a start: facts and configuration in, findings out."""

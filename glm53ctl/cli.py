@@ -1,0 +1,347 @@
+"""The command line: parse, call, print. Every decision is made elsewhere."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import click
+import typer
+from rich.console import Console
+
+from glm53ctl.api import Question, stream_answer
+from glm53ctl.config.schema import Config
+from glm53ctl.config.sources import Loaded, load
+from glm53ctl.errors import EXIT_BAD_INPUT, EXIT_NOT_READY, UserError
+from glm53ctl.status.screen import Screen
+from glm53ctl.status.snapshot import gather
+from glm53ctl.status.text import render
+from glm53ctl.supervise.local import LocalPair, require_local
+
+WATCH_SECONDS = 0.5
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="One GLM-5.3-Flash server on two DGX Sparks: start it, watch it, ask why not.",
+)
+config_app = typer.Typer(no_args_is_help=True, help="Show, check and import configurations.")
+plan_app = typer.Typer(no_args_is_help=True, help="Show what would be started.")
+engine_app = typer.Typer(no_args_is_help=True, help="Install and check the CPU engine.")
+app.add_typer(config_app, name="config")
+app.add_typer(plan_app, name="plan")
+app.add_typer(engine_app, name="engine")
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", envvar="GLM53CTL_CONFIG", help="Configuration file."),
+]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", help="Override one setting: serve.max_num_seqs=2.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def _load(path: Path | None, overrides: list[str] | None = None) -> Loaded:
+    loaded = load(path, overrides=overrides or ())
+    for finding in loaded.findings:
+        err.print(finding.sentence(), style="yellow", markup=False)
+    return loaded
+
+
+# --- running -------------------------------------------------------------------------------------
+
+
+@app.command()
+def rank(
+    number: Annotated[int, typer.Argument(min=0, max=3, help="0 is the head.")],
+    config: ConfigOption = None,
+    set_: SetOption = None,
+) -> None:
+    """Supervise one rank in the foreground (what the systemd units run)."""
+    from glm53ctl.config.sources import write_override
+    from glm53ctl.supervise.rank import RankSupervisor
+
+    logging.basicConfig(level=logging.INFO, format=f"rank {number}: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    nodes = _load(config, set_).config.nodes
+    if number >= len(nodes):
+        raise UserError("RANK_UNKNOWN", f"there is no rank {number}: `nodes` lists {len(nodes)}.")
+    supervisor = RankSupervisor(
+        number, lambda: load(config, overrides=set_ or ()).config, write_override
+    )
+    asyncio.run(supervisor.run())
+
+
+@app.command()
+def up(config: ConfigOption = None, set_: SetOption = None) -> None:
+    """Run all ranks of a one-host configuration in the foreground."""
+    loaded = _load(config, set_)
+    require_local(loaded.config)
+    pair = LocalPair(loaded.config, _options(config, set_))
+    with _stopped_at_end(pair):
+        pair.start()
+        _watch_pair(loaded.config, pair.tend)
+
+
+def _options(config: Path | None, set_: list[str] | None) -> list[str]:
+    """Return the options that make a rank read the same configuration."""
+    options = [] if config is None else ["--config", str(config.resolve())]
+    return options + [word for item in set_ or () for word in ("--set", item)]
+
+
+@app.command()
+def down(config: ConfigOption = None) -> None:
+    """Stop the pair; running requests may finish."""
+    from glm53ctl.supervise.orders import give_order, wait_until_down
+
+    settings = _load(config).config
+    give_order(settings, "stop")
+    wait_until_down(settings)
+    out.print("stopped")
+
+
+@app.command()
+def restart(config: ConfigOption = None, set_: SetOption = None) -> None:
+    """Restart the pair as one epoch; the configuration is validated before anything stops."""
+    from glm53ctl.plan import check_argv, plan_rank
+    from glm53ctl.supervise.orders import give_order
+
+    settings = _load(config, set_).config
+    check_argv(plan_rank(settings, 0), os.environ)
+    give_order(settings, "restart", tuple(set_ or ()))
+    out.print("restarting")
+
+
+@app.command()
+def resume(config: ConfigOption = None) -> None:
+    """Start a HELD pair again, after its cause was mended."""
+    from glm53ctl.supervise.orders import give_order
+
+    give_order(_load(config).config, "resume")
+    out.print("resumed")
+
+
+# --- looking -------------------------------------------------------------------------------------
+
+
+@app.command()
+def status(
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep looking.")] = False,
+) -> None:
+    """Show the pair. Exit status 0 when it serves, 3 when not."""
+    settings = _load(config).config
+    if watch:
+        _watch_pair(settings, lambda: True)
+    snapshot = gather(settings)
+    if as_json:
+        print(snapshot.model_dump_json())
+    else:
+        out.print(render(snapshot))
+    raise typer.Exit(0 if snapshot.ready else EXIT_NOT_READY)
+
+
+@app.command()
+def logs(
+    number: Annotated[int, typer.Argument(metavar="[RANK]", min=0, max=3)] = 0,
+    config: ConfigOption = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Lines to begin with.")] = 100,
+) -> None:
+    """Print what the engine of a rank on this host said, in its newest epoch."""
+    from glm53ctl.status.logs import read_log
+
+    for line in read_log(_load(config).config, number, lines, follow=follow):
+        print(line)
+
+
+@app.command()
+def ask(
+    text: Annotated[str, typer.Argument(help="What to ask.")],
+    config: ConfigOption = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Length of the answer.")] = 1000,
+    think: Annotated[bool, typer.Option(help="Let the model think first.")] = True,
+) -> None:
+    """Ask the pair and stream its answer."""
+    from glm53ctl.plan import plan_rank, read_secrets
+    from glm53ctl.plan.ranks import API_KEY
+
+    settings = _load(config).config
+    plan = plan_rank(settings, 0)
+    key = read_secrets(plan, os.environ).get(API_KEY)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    question = Question(text, max_tokens, think=think)
+    for piece in stream_answer(plan.base_url or "", settings.serve.model_name, headers, question):
+        out.print(piece.text, end="", style="dim" if piece.thinking else "", markup=False)
+    out.print()
+
+
+# --- configuration and plan ----------------------------------------------------------------------
+
+
+@config_app.command("show")
+def config_show(
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    explain: Annotated[bool, typer.Option(help="Say where each value comes from.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the configuration as it is used."""
+    from glm53ctl.config.explain import render_config
+
+    print(render_config(_load(config, set_), explain=explain, as_json=as_json))
+
+
+@config_app.command("check")
+def config_check(
+    file: Annotated[Path | None, typer.Argument(help="Default: the configured one.")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Find everything that is wrong with a configuration, in one go."""
+    loaded = _load(file or config)
+    out.print(f"valid: profile {loaded.config.profile}, {loaded.config.world_size} ranks")
+
+
+@config_app.command("import")
+def config_import(
+    file: Annotated[Path, typer.Argument(help="A recipe's .env or local.sh.")],
+) -> None:
+    """Turn a recipe's settings file into ours, without executing it."""
+    from glm53ctl.config.recipes import import_file, render_imported
+
+    text, notes = render_imported(import_file(file))
+    print(text, end="")
+    for note in notes:
+        err.print(note, style="dim", markup=False)
+
+
+@plan_app.command("argv")
+def plan_argv(
+    number: Annotated[int, typer.Option("--rank", min=0, max=3, help="0 is the head.")] = 0,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    check: Annotated[bool, typer.Option(help="Ask the installed engine's own parser.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the engine's command line and environment; secrets are never in it."""
+    from glm53ctl.plan import as_json as plan_json
+    from glm53ctl.plan import as_text, check_argv, plan_rank
+
+    plan = plan_rank(_load(config, set_).config, number)
+    if check:
+        check_argv(plan, os.environ)
+    print(plan_json(plan) if as_json else as_text(plan))
+
+
+# --- engine and demo -----------------------------------------------------------------------------
+
+PrefixOption = Annotated[Path, typer.Option("--prefix", help="Where the engine is or goes.")]
+
+
+@engine_app.command("install")
+def engine_install(
+    prefix: PrefixOption = Path(".engine"),
+    python: Annotated[str | None, typer.Option(help="CPython 3.11 to use.")] = None,
+) -> None:
+    """Install vLLM for CPUs, from the lock, and check that it works."""
+    from glm53ctl.engine.install import install
+
+    install(prefix, python=python, report=lambda line: err.print(line, markup=False))
+
+
+@engine_app.command("check")
+def engine_check(prefix: PrefixOption = Path(".engine"), as_json: JsonOption = False) -> None:
+    """Check that the engine imports and is what it says."""
+    from glm53ctl.engine.check import check
+
+    facts = check(prefix)
+    if as_json:
+        print(facts.model_dump_json())
+    else:
+        for name, value in facts.model_dump().items():
+            out.print(f"{name:<16} {value}", markup=False)
+
+
+@app.command()
+def demo(
+    directory: Annotated[Path, typer.Option("--dir", help="Where the demo keeps files.")] = Path(
+        ".demo"
+    ),
+    engine: Annotated[Path, typer.Option(help="The engine's environment.")] = Path(".engine"),
+    once: Annotated[bool, typer.Option(help="Ask one question, then stop.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve a tiny model with two real vLLM ranks on this machine's CPU."""
+    from glm53ctl.demo.run import ANSWER_TOKENS, PROMPT, DemoFiles, prepare, start, summary
+    from glm53ctl.demo.run import ask as ask_pair
+
+    screen = err if as_json else out
+    files = DemoFiles(directory)
+    settings = prepare(files, engine, lambda line: screen.print(line, markup=False))
+    pair = LocalPair(settings, ["--config", str(files.config.resolve())])
+    began = time.monotonic()
+    with _stopped_at_end(pair) as leftovers:
+        with Screen(screen) as view:
+            ready = start(pair, view.show)
+        ready_seconds = round(time.monotonic() - began, 1)
+        screen.print(f"\n{ready.endpoint}   (model {ready.model})\n> {PROMPT}", markup=False)
+        answer = ask_pair(settings, PROMPT, ANSWER_TOKENS, lambda text: screen.print(text, end=""))
+        screen.print()
+        if not once:
+            _watch_pair(settings, pair.tend)
+    if as_json:
+        print(json.dumps(summary(ready, answer, ready_seconds, leftovers[0])))
+
+
+# --- helpers -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _stopped_at_end(pair: LocalPair) -> Iterator[list[int]]:
+    """Stop the pair on the way out; the list then holds the number of processes left behind."""
+    leftovers: list[int] = []
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield leftovers
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut this short
+        leftovers.append(pair.stop())
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _watch_pair(settings: Config, alive: Callable[[], bool]) -> None:
+    """Show the pair until it is gone or the user has seen enough."""
+    with Screen(out) as screen:
+        while alive():
+            screen.show(gather(settings))
+            time.sleep(WATCH_SECONDS)
+
+
+def main() -> NoReturn:
+    """Run the program; a user's mistake is one sentence and exit status 2, never a traceback."""
+    try:
+        app(standalone_mode=False)
+    except UserError as error:
+        err.print(str(error), style="red", markup=False)
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        err.print(f"USAGE: {error.format_message()}", markup=False)
+        sys.exit(EXIT_BAD_INPUT)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(130)
+    sys.exit(0)

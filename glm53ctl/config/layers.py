@@ -1,0 +1,279 @@
+"""The layers that settings come from, and what each of them says."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from glm53ctl.config import document, messages
+from glm53ctl.config.catalog import (
+    ENV_NAMES,
+    ENV_PREFIX,
+    LEAVES,
+    SECTIONS,
+    Keys,
+    allowed,
+    dotted,
+    env_name,
+    leaf_of,
+    nearest,
+    takes_text,
+)
+from glm53ctl.config.document import fail
+from glm53ctl.config.masks import shown
+from glm53ctl.config.profiles import PROFILES
+from glm53ctl.config.schema import Config, Paths
+from glm53ctl.findings import Finding, Severity
+
+OVERRIDE_NAME = "override.yaml"
+"""File in `paths.run_dir` that holds the settings of one run."""
+COMMAND_LINE = "--set"
+
+
+class Layer(StrEnum):
+    """The layers that a value can come from."""
+
+    COMMAND_LINE = "command line"
+    OVERRIDE = "override"
+    ENVIRONMENT = "environment"
+    FILE = "file"
+    PROFILE = "profile"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value was said: `/etc/glm53/config.yaml:12`, `GLM53_DENSE`, `--set`, a profile."""
+
+    layer: Layer
+    place: str
+
+    def __str__(self) -> str:
+        return self.place
+
+    def where(self, path: str) -> str:
+        """Return the place of a setting as it stands in a finding."""
+        if self.layer is Layer.ENVIRONMENT:
+            return f"environment {self.place}"
+        return f"{self.place} {path}"
+
+
+DEFAULT = Origin(Layer.DEFAULT, "default")
+
+
+@dataclass(frozen=True)
+class Said:
+    """One setting as a layer says it. `inner` places what lies inside a list or mapping."""
+
+    value: JsonValue
+    origin: Origin
+    inner: Mapping[Keys, Origin] = field(default_factory=dict)
+
+
+Leaves = dict[str, Said]
+
+
+@dataclass
+class Problems:
+    """Findings of all layers; `incomplete` when one could not be read at all."""
+
+    findings: list[Finding] = field(default_factory=list)
+    incomplete: bool = False
+
+
+def _leaves(
+    values: JsonValue, places: Mapping[Keys, Origin], problems: Problems, keys: Keys = ()
+) -> Iterator[tuple[str, Said]]:
+    """Yield the settings in nested values and report keys that are none."""
+    path = dotted(keys)
+    if path in LEAVES:
+        inner = {place: origin for place, origin in places.items() if place[: len(keys)] == keys}
+        yield path, Said(values, places[keys], inner)
+        return
+    if path and path not in SECTIONS:
+        message, fix = messages.unknown_key(path, nearest(path))
+        if whole := leaf_of(keys):
+            fix = f"{whole} is set as a whole, as {allowed((whole,))}."
+        problems.findings.append(fail("CFG_UNKNOWN_KEY", places[keys].where(path), message, fix))
+        return
+    if isinstance(values, dict):
+        for key, value in values.items():
+            yield from _leaves(value, places, problems, (*keys, key))
+    elif values is not None:  # an empty section is a heading with everything commented out
+        message = messages.is_section(path, values)
+        problems.findings.append(fail("CFG_TYPE", places[keys].where(path), message))
+
+
+def _read_text(path: Path) -> str | None:
+    """Return a file's text, None when there is no such file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def _file(path: Path, layer: Layer, problems: Problems, *, required: bool) -> Leaves:
+    """Return the settings of a YAML file."""
+    try:
+        text = _read_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        what = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        fix = "Give a readable YAML file."
+        problems.findings.append(fail("CFG_FILE", str(path), f"Cannot read it: {what}.", fix))
+        problems.incomplete = True
+        return {}
+    if text is None:
+        if required:
+            message = "There is no such file."
+            problems.findings.append(fail("CFG_FILE", str(path), message, "Check the path."))
+            problems.incomplete = True
+        return {}
+    found = document.read_mapping(text, str(path))
+    problems.findings += found.findings
+    problems.incomplete |= bool(found.findings) and not found.values
+    places = {keys: Origin(layer, f"{path}:{line}") for keys, line in found.lines.items()}
+    return dict(_leaves(found.values, places, problems))
+
+
+def _scalar_or_flow(text: str, where: str, keys: Keys, problems: Problems) -> JsonValue:
+    """Return a value given in one word: a YAML scalar, or a YAML flow list or mapping."""
+    value, found = document.read(text, where, keys)
+    if takes_text(keys) and (found.findings or isinstance(value, dict | list)):
+        return text  # `Reply: OK` is a text here, whatever YAML would make of it
+    problems.findings += found.findings
+    return value
+
+
+def _said(path: str, text: str, origin: Origin, problems: Problems) -> Leaves:
+    """Return the settings that one `path=text` says."""
+    keys: Keys = tuple(path.split("."))
+    before = len(problems.findings)
+    value = _scalar_or_flow(text, origin.where(path), keys, problems)
+    if len(problems.findings) > before:
+        return {}
+    places = _everywhere(keys, value, origin)
+    return dict(_leaves(value, places, problems, keys))
+
+
+def _everywhere(keys: Keys, value: JsonValue, origin: Origin) -> dict[Keys, Origin]:
+    """Return the same origin for a value and everything inside it."""
+    places = {keys: origin}
+    members: Iterable[tuple[str | int, JsonValue]] = ()
+    if isinstance(value, dict):
+        members = value.items()
+    elif isinstance(value, list):
+        members = enumerate(value)
+    for key, inner in members:
+        places.update(_everywhere((*keys, key), inner, origin))
+    return places
+
+
+def command_line(overrides: Sequence[str], problems: Problems) -> Leaves:
+    """Return the settings of `--set path=value`; the last word about a setting counts."""
+    origin = Origin(Layer.COMMAND_LINE, COMMAND_LINE)
+    leaves: Leaves = {}
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        if not equals:
+            message = "A setting on the command line needs a value."
+            fix = "Write it as --set serve.max_model_len=4096."
+            problems.findings.append(fail("CFG_SYNTAX", COMMAND_LINE, message, fix))
+            continue
+        leaves.update(_said(path.strip(), text, origin, problems))
+    return leaves
+
+
+def _environment(environ: Mapping[str, str], problems: Problems) -> Leaves:
+    """Return the settings of `GLM53_SECTION__KEY` variables.
+
+    A name with a double underscore can only be meant as a setting, so an unknown one is an
+    error; another `GLM53_` name may belong to something else and only draws a warning.
+    """
+    leaves: Leaves = {}
+    for name in sorted(name for name in environ if name.startswith(ENV_PREFIX)):
+        origin = Origin(Layer.ENVIRONMENT, name)
+        if path := ENV_NAMES.get(name):
+            leaves.update(_said(path, environ[name], origin, problems))
+            continue
+        problems.findings.append(_unknown_variable(name))
+    return leaves
+
+
+def _unknown_variable(name: str) -> Finding:
+    path = name.removeprefix(ENV_PREFIX).replace("__", ".").lower()
+    close = nearest(path) or nearest(name)
+    fix = f"Did you mean {env_name(close)}?" if close and close in LEAVES else ""
+    where = f"environment {name}"
+    if "__" in name:
+        return fail("CFG_UNKNOWN_KEY", where, "No setting has this name.", fix or "Unset it.")
+    message = "No setting has this name; it is ignored."
+    return Finding(
+        code="CFG_UNKNOWN_KEY", severity=Severity.WARN, where=where, message=message, fix=fix
+    )
+
+
+def _override(run_dir: str, problems: Problems) -> Leaves:
+    """Return the settings of the one-run override; it cannot say where it lies itself."""
+    leaves = _file(Path(run_dir) / OVERRIDE_NAME, Layer.OVERRIDE, problems, required=False)
+    if moved := leaves.pop("paths.run_dir", None):
+        message = "The override lies in paths.run_dir and so cannot set it."
+        where = moved.origin.where("paths.run_dir")
+        problems.findings.append(fail("CFG_FORBIDDEN", where, message, "Remove the line."))
+    return leaves
+
+
+def of_profile(name: str) -> Leaves:
+    """Return the settings of a profile; none for an unknown one."""
+    tree = next((tree for known, tree in PROFILES.items() if known == name), {})
+    origin = Origin(Layer.PROFILE, f"profile {name}")
+    values: JsonValue = dict(tree)
+    return dict(_leaves(values, _everywhere((), values, origin), Problems()))
+
+
+def _profile(layers: Sequence[Leaves], problems: Problems) -> Leaves:
+    """Return the settings of the profile that the highest layer names."""
+    said = next((layer["profile"] for layer in layers if "profile" in layer), None)
+    name = said.value if said else Config.model_fields["profile"].default
+    if said and name not in list(PROFILES):
+        message = f"There is no profile {shown('profile', name)}."
+        fix = f"Choose one of {', '.join(PROFILES)}."
+        problems.findings.append(fail("CFG_PROFILE", said.origin.where("profile"), message, fix))
+    return of_profile(str(name))
+
+
+def _merged(layers: Sequence[Leaves]) -> Leaves:
+    """Return every setting as the highest layer says it."""
+    merged: Leaves = {}
+    for layer in reversed(layers):
+        merged.update(layer)
+    return merged
+
+
+def _run_dir(leaves: Leaves) -> str | None:
+    """Return where the one-run override lies; None when that is said wrongly."""
+    said = leaves.get("paths.run_dir")
+    value = said.value if said else Paths().run_dir
+    return value if isinstance(value, str) else None
+
+
+def gather(
+    file_path: Path,
+    overrides: Sequence[str],
+    environ: Mapping[str, str],
+    problems: Problems,
+    *,
+    required: bool,
+) -> Leaves:
+    """Return every setting that any layer says, as the highest one says it."""
+    line = command_line(overrides, problems)
+    env = _environment(environ, problems)
+    file = _file(file_path, Layer.FILE, problems, required=required)
+    run_dir = _run_dir(_merged([line, env, file]))
+    override = _override(run_dir, problems) if run_dir is not None else {}
+    said = [line, override, env, file]
+    leaves = _merged([*said, _profile(said, problems)])
+    if leaves.get("profile") and str(leaves["profile"].value) not in PROFILES:
+        del leaves["profile"]  # reported already; the rest is judged without it
+    return leaves

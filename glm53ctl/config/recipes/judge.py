@@ -1,0 +1,62 @@
+"""What of an import may stay: values that the schema takes and the rules allow."""
+
+from collections.abc import Iterator, Mapping
+
+from pydantic import JsonValue
+
+from glm53ctl.config.layers import Layer, Origin, Said, of_profile
+from glm53ctl.config.recipes import names
+from glm53ctl.config.recipes.names import Recipe
+from glm53ctl.config.recipes.work import Note, Verdict, Work
+from glm53ctl.config.rules import violations
+from glm53ctl.config.schema import Config
+from glm53ctl.config.validation import validate
+from glm53ctl.findings import Severity
+
+_BARE: Mapping[str, JsonValue] = {
+    "nodes": [
+        {"name": "spark-head", "address": "10.0.0.1"},
+        {"name": "spark-worker", "address": "10.0.0.2"},
+    ],
+    "licenses.accept": ["ShapleyMCG-1.0", "CC-BY-NC-ND-4.0"],
+}
+"""What a configuration needs beside an import to be judged; accepting is left to the user."""
+
+
+def _judge(
+    recipe: Recipe, values: Mapping[str, JsonValue]
+) -> Iterator[tuple[tuple[str, ...], Verdict, str]]:
+    """Yield the settings that cannot stay together with the reason: wrong values, then rules."""
+    origin = Origin(Layer.FILE, "")
+    said = {path: Said(value, origin) for path, value in {**_BARE, **values}.items()}
+    result = validate({**of_profile(names.PROFILE_OF[recipe]), **said})
+    if not isinstance(result, Config):
+        for finding in result:
+            place = finding.where.split()[-1] if finding.where else ""
+            path = next((p for p in values if f"{place}.".startswith(f"{p}.")), "")
+            yield (path,), Verdict.INVALID, finding.message
+        return
+    for rule, what in violations(result):
+        if rule.severity is Severity.FAIL:
+            yield rule.paths, Verdict.FORBIDDEN, f"{what}: {rule.reason}"
+
+
+def why_not(work: Work, path: str, value: JsonValue) -> str:
+    """Return why one setting alone cannot stand, "" when it can."""
+    found = _judge(work.recipe, {path: value})
+    return next((reason for paths, _, reason in found if path in paths), "")
+
+
+def keep_what_stands(work: Work) -> None:
+    """Drop settings until none is wrong or forbidden, and note each with the reason."""
+    while found := list(_judge(work.recipe, {p: one.value for p, one in work.taken.items()})):
+        dropped = False
+        for paths, verdict, reason in found:
+            path = next((path for path in paths if path in work.taken), None)
+            if path is None:
+                continue
+            one = work.taken.pop(path)
+            work.notes.append(Note(one.line, one.key, verdict, reason))
+            dropped = True
+        if not dropped:
+            return

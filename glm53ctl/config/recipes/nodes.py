@@ -1,0 +1,66 @@
+"""`nodes` from the recipes' names for the two machines."""
+
+from ipaddress import AddressValueError, IPv4Address
+
+from pydantic import JsonValue
+
+from glm53ctl.config.recipes import names
+from glm53ctl.config.recipes.names import Recipe
+from glm53ctl.config.recipes.work import Note, Taken, Verdict, Work
+
+_NAMES = ("spark-head", "spark-worker", "spark-worker2", "spark-worker3")
+
+
+def _ipv4(text: str) -> str | None:
+    try:
+        return str(IPv4Address(text))
+    except AddressValueError:
+        return None
+
+
+def _workers(work: Work) -> list[str | None]:
+    """Return the workers' addresses, None for one that is only known by a name."""
+    if work.recipe is Recipe.VLLM:
+        return [_ipv4(work.text("WORKER_IP") or "10.0.0.2")]
+    ranks = [rank for rank in ("", "2", "3") if work.text(f"WORKER{rank}")]
+    return [
+        _ipv4(work.text(f"FABRIC_PEER{rank}") or work.text(f"WORKER{rank}").rpartition("@")[2])
+        for rank in ranks
+    ]
+
+
+def _head(work: Work, given: str | None) -> str | None:
+    if work.recipe is Recipe.VLLM:
+        return _ipv4(given or work.text("HEAD_IP") or "10.0.0.1")
+    return _ipv4(given or work.text("MASTER_ADDR"))
+
+
+def _node(work: Work, rank: int, address: str) -> dict[str, JsonValue]:
+    """Return one node; left out is what the recipe leaves out."""
+    node: dict[str, JsonValue] = {"name": _NAMES[rank], "address": address}
+    side = "HEAD" if rank == 0 else "WORKER"
+    if work.recipe is Recipe.TENSORFOLD:
+        return node
+    if interface := work.text(f"{side}_CX7_IF"):
+        node["interface"] = interface
+    if devices := work.text(f"{side}_CX7_IB"):
+        node["hcas"] = [device.strip() for device in devices.split(",") if device.strip()]
+    if gid := work.text(f"{side}_GID") or work.text("NCCL_IB_GID_INDEX"):
+        node["gid_index"] = int(gid) if gid.isdigit() else gid
+    return node
+
+
+def make_nodes(work: Work, head_address: str | None) -> None:
+    """Make `nodes` of the names that describe the machines."""
+    said = [v for name, v in work.variables.items() if name in names.NODE_NAMES]
+    addresses = [_head(work, head_address), *_workers(work)]
+    known = [address for address in addresses if address is not None]
+    if len(known) < max(2, len(addresses)):
+        what = "the head's address" if addresses[0] is None else "a worker's IPv4 address"
+        reason = f"{what} on the fabric is not in the file: write `nodes` yourself"
+        work.notes.append(Note(0, "nodes", Verdict.NOT_READ, reason))
+        return
+    line = min((variable.line for variable in said), default=0)
+    key = ", ".join(variable.name for variable in said) or "nodes"
+    nodes: list[JsonValue] = [_node(work, rank, address) for rank, address in enumerate(known)]
+    work.taken["nodes"] = Taken(nodes, line, key)

@@ -1,0 +1,139 @@
+"""Values of the recipes that need more than a new name."""
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+
+from pydantic import JsonValue
+
+from glm53ctl.config import argv
+from glm53ctl.config.catalog import LEAVES, takes_bool
+from glm53ctl.config.document import read
+from glm53ctl.config.recipes import names
+from glm53ctl.config.recipes.judge import why_not
+from glm53ctl.config.recipes.shell import Assigned
+from glm53ctl.config.recipes.work import Taken, Verdict, Work
+
+Handler = Callable[[Work, Assigned], None]
+
+
+def _switch(text: str) -> JsonValue:
+    """Return a shell switch as a bool; anything else stays text and is judged by the schema."""
+    return {"1": True, "true": True, "0": False, "false": False}.get(text.lower(), text)
+
+
+def _value(path: str, text: str) -> JsonValue:
+    """Return a variable's text as the value that its setting takes."""
+    keys = LEAVES[path].key
+    if takes_bool(keys):
+        return _switch(text)
+    value, document = read(text, "", keys)
+    return text if document.findings else value
+
+
+def same(work: Work, variable: Assigned, path: str) -> None:
+    """Take a value that its setting carries unchanged, but for names of values."""
+    if not variable.value:
+        work.note(variable, Verdict.NO_COUNTERPART, "it is empty, so the default stays")
+        return
+    words = names.WORDS.get(variable.name, {})
+    value = _value(path, words.get(variable.value.lower(), variable.value))
+    if variable.name in names.INVERTED and isinstance(value, bool):
+        value = not value
+    work.take(variable, path, value)
+
+
+def _limit_mm(work: Work, variable: Assigned) -> None:
+    """Read LIMIT_MM; a shell has removed the quotes of its JSON unless they were quoted."""
+    for medium, path in (("image", "media.images"), ("video", "media.videos")):
+        if found := re.search(rf"\b{medium}\b\W*(\d+)", variable.value):
+            work.take(variable, path, int(found[1]))
+
+
+def _context(work: Work, variable: Assigned) -> None:
+    if variable.value == "0":
+        reason = "vLLM has no largest window that fits: serve.max_model_len says one"
+        work.note(variable, Verdict.NO_COUNTERPART, reason)
+        return
+    same(work, variable, "serve.max_model_len")
+
+
+def _tokens_of(method: str) -> Handler:
+    """Return the handler of a number of drafted tokens that counts for one method only."""
+
+    def handle(work: Work, variable: Assigned) -> None:
+        if work.taken.get("spec.method", Taken("dflash", 0, "")).value != method:
+            work.note(variable, Verdict.NO_COUNTERPART, f"it counts only when {method} drafts")
+            return
+        same(work, variable, "spec.tokens")
+
+    return handle
+
+
+def _dense_fp8(work: Work, variable: Assigned) -> None:
+    groups = variable.value.lower()
+    work.take(variable, "dense", "bf16" if groups in ("", "0", "off", "none") else "fp8")
+    if "," in groups:
+        reason = "taken as dense: fp8, which covers all groups, not only those listed"
+        work.note(variable, Verdict.TAKEN, reason)
+
+
+def _thinking(work: Work, variable: Assigned) -> None:
+    if _switch(variable.value) is False:
+        work.take(variable, "thinking.default_effort", "none")
+        return
+    work.note(variable, Verdict.NO_COUNTERPART, "the model thinks unless told not to")
+
+
+def _extra_args(work: Work, variable: Assigned) -> None:
+    """Take arguments one by one, so that one forbidden one does not cost the others."""
+    try:
+        words = shlex.split(variable.value)
+    except ValueError:
+        work.note(variable, Verdict.INVALID, "its quotes do not match")
+        return
+    by_flag = {s.knob.flag: path for path, s in LEAVES.items() if s.knob.flag}
+    kept: list[JsonValue] = []
+    for flag in argv.flags(words):
+        path = by_flag.get(flag.name)
+        if path and len(flag.values) <= 1:
+            text = flag.values[0] if flag.values else "1"
+            work.take(variable, path, _value(path, text))
+        elif broken := why_not(work, "engine.extra_args", list(flag.words)):
+            work.note(variable, Verdict.FORBIDDEN, broken)
+        else:
+            kept += flag.words
+    if kept:
+        work.take(variable, "engine.extra_args", kept)
+
+
+def _extra_env(work: Work, variable: Assigned) -> None:
+    """Take NAME=VALUE words one by one."""
+    try:
+        words = shlex.split(variable.value.replace(",", " "))
+    except ValueError:
+        work.note(variable, Verdict.INVALID, "its quotes do not match")
+        return
+    kept: dict[str, JsonValue] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        one: dict[str, JsonValue] = {name: value}
+        if broken := why_not(work, "engine.extra_env", one):
+            work.note(variable, Verdict.FORBIDDEN, broken)
+        else:
+            kept |= one
+    if kept:
+        work.take(variable, "engine.extra_env", kept)
+
+
+HANDLERS: Mapping[str, Handler] = {
+    "CONTEXT": _context,
+    "DFLASH_TOKENS": _tokens_of("dflash"),
+    "EXTRA_ARGS": _extra_args,
+    "GLM53_DENSE_FP8": _dense_fp8,
+    "GLM53_EXTRA_ENV": _extra_env,
+    "LIMIT_MM": _limit_mm,
+    "MTP_TOKENS": _tokens_of("mtp"),
+    "THINKING": _thinking,
+}
+"""Names whose value needs more than a new name."""

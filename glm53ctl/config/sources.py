@@ -1,0 +1,141 @@
+"""The configuration from all its sources: the way in for every command and service."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from glm53ctl.config.catalog import LEAVES
+from glm53ctl.config.document import fail
+from glm53ctl.config.identity import differences, digest, shared_view, value_at
+from glm53ctl.config.layers import (
+    DEFAULT,
+    OVERRIDE_NAME,
+    Layer,
+    Leaves,
+    Origin,
+    Problems,
+    Said,
+    command_line,
+    gather,
+)
+from glm53ctl.config.schema import Config
+from glm53ctl.config.validation import judge_rules, nested, validate
+from glm53ctl.errors import UserError
+from glm53ctl.findings import Finding, Severity
+
+DEFAULT_FILE = Path("/etc/glm53/config.yaml")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A valid configuration, where each setting came from, and what is worth a warning."""
+
+    config: Config
+    origins: dict[str, Origin]
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass
+class ConfigError(UserError):
+    """Everything that is wrong with a configuration, found in one go."""
+
+    findings: list[Finding] = field(default_factory=list)
+
+
+def _credentials(environ: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of the systemd credentials that this process was given."""
+    try:
+        return frozenset(os.listdir(environ.get("CREDENTIALS_DIRECTORY", "")))
+    except OSError:
+        return frozenset()
+
+
+def _raise_on_failures(findings: list[Finding]) -> None:
+    failures = [finding for finding in findings if finding.severity is Severity.FAIL]
+    if not failures:
+        return
+    count = f"{len(failures)} mistakes" if len(failures) > 1 else "a mistake"
+    lines = "".join(f"\n  {finding.sentence()}" for finding in failures)
+    raise ConfigError(
+        code="CFG_INVALID", message=f"The configuration has {count}:{lines}", findings=findings
+    )
+
+
+def load(
+    path: Path | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+    rules: bool = True,
+) -> Loaded:
+    """Read the configuration from all its sources.
+
+    Without `path` the default file is read when it exists. `overrides` are the command line's
+    `path=value` words. Raises `ConfigError` with every mistake at once; with `rules=False`
+    combinations are not judged.
+    """
+    problems = Problems()
+    leaves = gather(path or DEFAULT_FILE, overrides, environ, problems, required=path is not None)
+    config, findings = _judged(leaves, problems, environ, rules=rules)
+    origins = {key: leaves[key].origin if key in leaves else DEFAULT for key in LEAVES}
+    return Loaded(config, origins, [f for f in findings if f.severity is Severity.WARN])
+
+
+def _judged(
+    leaves: Leaves, problems: Problems, environ: Mapping[str, str], *, rules: bool
+) -> tuple[Config, list[Finding]]:
+    """Return the configuration that settings make with its findings; raise when one failed."""
+    judged = validate(leaves)
+    if not isinstance(judged, Config):
+        kept = [f for f in judged if not (problems.incomplete and f.code == "CFG_MISSING")]
+        _raise_on_failures(problems.findings + kept)
+        raise AssertionError("a layer that cannot be read is a failure of its own")
+    ruled = judge_rules(judged, leaves, _credentials(environ)) if rules else []
+    _raise_on_failures(problems.findings + ruled)
+    return judged, problems.findings + ruled
+
+
+def write_override(config: Config, overrides: Sequence[str]) -> Path:
+    """Write the settings of one run beside the sockets, where `load` finds them.
+
+    They are judged first together with the running configuration, so that a mistake is refused
+    while the pair still serves.
+    """
+    problems = Problems()
+    said = command_line(overrides, problems)
+    if moved := said.pop("paths.run_dir", None):
+        message = "One run cannot move the directory that its own settings lie in."
+        where = moved.origin.where("paths.run_dir")
+        problems.findings.append(fail("CFG_FORBIDDEN", where, message, "Leave it out."))
+    running = {path: Said(value_at(config, path), DEFAULT) for path in LEAVES}
+    _judged({**running, **said}, problems, os.environ, rules=True)
+    target = Path(config.paths.run_dir) / OVERRIDE_NAME
+    text = yaml.safe_dump(nested(said), sort_keys=False, allow_unicode=True)
+    unfinished = target.with_suffix(".new")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(target)  # a reader sees the old settings or the new ones, never half
+    return target
+
+
+def clear_override(config: Config) -> None:
+    """Forget the settings of one run."""
+    (Path(config.paths.run_dir) / OVERRIDE_NAME).unlink(missing_ok=True)
+
+
+__all__ = [
+    "DEFAULT_FILE",
+    "OVERRIDE_NAME",
+    "ConfigError",
+    "Layer",
+    "Loaded",
+    "Origin",
+    "clear_override",
+    "differences",
+    "digest",
+    "load",
+    "shared_view",
+    "write_override",
+]

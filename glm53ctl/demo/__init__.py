@@ -1,0 +1,1 @@
+"""The demo: a tiny model made here, served by two real ranks on this machine's CPU."""

@@ -1,0 +1,1 @@
+"""The CPU engine on this machine: a locked vLLM in its own environment, installed and examined."""

@@ -1,0 +1,44 @@
+"""Who holds a TCP port."""
+
+import contextlib
+import socket
+from dataclasses import dataclass
+
+import psutil
+
+
+@dataclass(frozen=True)
+class PortHolder:
+    """The process that listens on a port; pid and name are None where they may not be read."""
+
+    pid: int | None
+    name: str | None
+
+    def __str__(self) -> str:
+        if self.pid is None:
+            return "another process"
+        return f"{self.name or 'process'} (pid {self.pid})"
+
+
+def can_listen(address: str, port: int) -> bool:
+    """Say whether a server could listen there now (with SO_REUSEADDR, as servers do)."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def holder(port: int) -> PortHolder:
+    """Return who listens on `port`, as far as this user may see."""
+    with contextlib.suppress(psutil.AccessDenied):
+        for found in psutil.net_connections("tcp"):
+            listens = found.status == psutil.CONN_LISTEN and found.pid is not None
+            if listens and found.laddr and found.laddr.port == port:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    return PortHolder(found.pid, psutil.Process(found.pid).name())
+    return PortHolder(None, None)

@@ -1,0 +1,195 @@
+"""The environment of the engine: what all ranks share and what differs."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from glm53ctl.config.schema import Config, Node
+from glm53ctl.plan.options import compact
+
+READY_TIMEOUT_SECONDS = 3600
+"""How long the API server of the engine waits for its workers. vLLM's 600 s are shorter than a
+cold load on a Spark; the supervisor judges by stages and ends a start much earlier."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable that has the same value on every rank; None leaves it out."""
+
+    name: str
+    value: Callable[[Config], str | None]
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NodeVariable:
+    """A variable of one rank, from its node and its fabric device; None leaves it out."""
+
+    name: str
+    value: Callable[[Config, Node, str | None], str | None]
+
+
+def _always(value: str) -> Callable[[Config], str | None]:
+    return lambda config: value
+
+
+def _on_cuda(value: str) -> Callable[[Config], str | None]:
+    return lambda config: value if config.engine.platform == "cuda" else None
+
+
+def over_rdma(config: Config) -> bool:
+    """Say whether collectives cross the fabric: not with one rank or ranks of one host."""
+    apart = config.world_size > 1 and not all(node.address.is_loopback for node in config.nodes)
+    return apart and config.engine.platform == "cuda"
+
+
+def _over_rdma(value: str) -> Callable[[Config], str | None]:
+    return lambda config: value if over_rdma(config) else None
+
+
+def cache_dir(config: Config) -> str:
+    """Return the directory for compiled kernels, one for each installed engine.
+
+    Kernels are loaded by name, so those of another engine must not be found. The engine's path
+    tells engines apart: with Nix it is the hash of the whole closure.
+    """
+    key = hashlib.sha256(config.engine.prefix.encode()).hexdigest()[:12]
+    return f"{config.paths.state_dir}/cache/{key}"
+
+
+def _cache(folder: str, *, cuda_only: bool = False) -> Callable[[Config], str | None]:
+    def value(config: Config) -> str | None:
+        if cuda_only and config.engine.platform != "cuda":
+            return None
+        return f"{cache_dir(config)}/{folder}" if folder else cache_dir(config)
+
+    return value
+
+
+def overlay_settings(config: Config) -> str:
+    """Return the settings that the plugin carries out, as JSON; vLLM has no flag for them.
+
+    `default_max_tokens` is among them because the engine's own way, `max_new_tokens` of the
+    generation config, also cuts requests that ask for more (`override_max_tokens` in
+    entrypoints/openai/chat_completion/serving.py).
+    """
+    ablit = config.ablit.model_dump(exclude={"enable"}) if config.ablit.enable else None
+    return compact(
+        {
+            "ablit": ablit,
+            "default_max_tokens": config.serve.default_max_tokens,
+            "dense": config.dense,
+        }
+    )
+
+
+PLUGINS = "glm53,glm53_api"
+"""The only plugins that may load; vLLM loads endpoint plugins only if they are named here."""
+
+CACHES = ("engine.prefix", "paths.state_dir")
+
+COMMON = (
+    # The engine gets paths and never asks the network for anything.
+    Variable("HF_HUB_OFFLINE", _always("1")),
+    Variable("TRANSFORMERS_OFFLINE", _always("1")),
+    Variable("DO_NOT_TRACK", _always("1")),
+    Variable("VLLM_NO_USAGE_STATS", _always("1")),
+    Variable("VLLM_MEDIA_URL_ALLOW_REDIRECTS", _always("0")),
+    Variable("VLLM_PLUGINS", _always(PLUGINS)),
+    # Logs are read by program: no colours, no banner, every line at once.
+    Variable("NO_COLOR", _always("1")),
+    Variable("VLLM_DISABLE_LOG_LOGO", _always("1")),
+    Variable("PYTHONUNBUFFERED", _always("1")),
+    # Nothing from a home directory may stand in for a pinned package.
+    Variable("PYTHONNOUSERSITE", _always("1")),
+    Variable("VLLM_ENGINE_READY_TIMEOUT_S", _always(str(READY_TIMEOUT_SECONDS))),
+    Variable(
+        "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
+        lambda config: str(config.engine.execute_timeout_seconds),
+        ("engine.execute_timeout_seconds",),
+    ),
+    Variable(
+        "GLM53_OVERLAY",
+        overlay_settings,
+        (
+            "ablit.enable",
+            "ablit.direction",
+            "ablit.layers",
+            "ablit.alpha",
+            "ablit.include_mtp",
+            "ablit.hidden_size",
+            "serve.default_max_tokens",
+            "dense",
+        ),
+    ),
+    Variable("XDG_CACHE_HOME", _cache(""), CACHES),
+    Variable("VLLM_CACHE_ROOT", _cache("vllm"), CACHES),
+    # These look below the home directory otherwise, which a system user may not have.
+    Variable("TRITON_CACHE_DIR", _cache("triton", cuda_only=True), CACHES),
+    Variable("TILELANG_CACHE_DIR", _cache("tilelang", cuda_only=True), CACHES),
+    Variable("FLASHINFER_WORKSPACE_BASE", _cache("flashinfer", cuda_only=True), CACHES),
+    Variable("CUDA_CACHE_PATH", _cache("nv", cuda_only=True), CACHES),
+    # NCCL as it is known to work on GB10: RoCE v2, never a silent fall-back to TCP, rails kept
+    # apart, none of the features that need NVLink or map memory twice.
+    Variable("NCCL_NET", _over_rdma("IB")),
+    Variable("NCCL_NET_PLUGIN", _over_rdma("none")),
+    Variable("NCCL_IB_DISABLE", _over_rdma("0")),
+    Variable("NCCL_IB_ROCE_VERSION_NUM", _over_rdma("2")),
+    Variable("NCCL_IB_MERGE_NICS", _over_rdma("0")),
+    Variable("NCCL_CROSS_NIC", _over_rdma("0")),
+    Variable("NCCL_NVLS_ENABLE", _on_cuda("0")),
+    Variable("NCCL_CUMEM_ENABLE", _on_cuda("0")),
+    Variable("NCCL_IGNORE_CPU_AFFINITY", _on_cuda("1")),
+    Variable(
+        "NCCL_DEBUG",
+        lambda config: config.fabric.nccl_debug if config.engine.platform == "cuda" else None,
+        ("fabric.nccl_debug",),
+    ),
+)
+"""Variables with one value for the whole pair."""
+
+
+def fabric_device(node: Node, found: str | None) -> str | None:
+    """Return the network device of the fabric: configured, else loopback's, else the one found."""
+    if node.interface is not None:
+        return node.interface
+    return "lo" if node.address.is_loopback else found
+
+
+def _cuda_only(value: str | None, config: Config) -> str | None:
+    return value if config.engine.platform == "cuda" else None
+
+
+PER_NODE = (
+    NodeVariable("VLLM_HOST_IP", lambda config, node, device: str(node.address)),
+    NodeVariable("GLOO_SOCKET_IFNAME", lambda config, node, device: device),
+    NodeVariable("NCCL_SOCKET_IFNAME", lambda config, node, device: _cuda_only(device, config)),
+    NodeVariable(
+        "NCCL_IB_HCA", lambda config, node, device: _cuda_only(",".join(node.hcas) or None, config)
+    ),
+    # Left out rather than empty: NCCL reads an empty string as index 0, a link-local address.
+    NodeVariable(
+        "NCCL_IB_GID_INDEX",
+        lambda config, node, device: _cuda_only(
+            None if node.gid_index is None else str(node.gid_index), config
+        ),
+    ),
+    NodeVariable(
+        "VLLM_CPU_OMP_THREADS_BIND",
+        lambda config, node, device: node.cpus if config.engine.platform == "cpu" else None,
+    ),
+)
+"""Variables that differ between the ranks; nothing else of the environment may."""
+
+
+def common_env(config: Config) -> dict[str, str]:
+    """Return the environment that every rank gets."""
+    values = {variable.name: variable.value(config) for variable in COMMON}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def node_env(config: Config, node: Node, found: str | None) -> dict[str, str]:
+    """Return what is this node's own; `found` is the device that holds its address, if known."""
+    device = fabric_device(node, found)
+    values = {variable.name: variable.value(config, node, device) for variable in PER_NODE}
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,1 @@
+"""The state of the pair: one snapshot, several renderings."""

@@ -1,0 +1,59 @@
+"""The snapshot as it changes: redrawn in place on a terminal, a line per change elsewhere."""
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+
+from glm53ctl.status.snapshot import Snapshot
+from glm53ctl.status.text import render
+from glm53ctl.supervise.report import RankReport
+
+REDRAWS_A_SECOND = 4
+
+
+class Screen:
+    """Shows one snapshot after the other on a console."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = (
+            Live(console=console, refresh_per_second=REDRAWS_A_SECOND)
+            if console.is_terminal
+            else None
+        )
+        self._said: dict[int, str] = {}
+
+    def __enter__(self) -> "Screen":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show the newest snapshot."""
+        if self._live is not None:
+            self._live.update(render(snapshot))
+            return
+        for report in snapshot.ranks:
+            line = _line(report)
+            if self._said.get(report.rank) != line:
+                self._said[report.rank] = line
+                self._console.print(f"rank {report.rank}: {line}", markup=False)
+
+
+def _line(report: RankReport) -> str:
+    """Return the state without what changes by itself, such as a number of seconds."""
+    line = report.phase.value
+    if report.stage is not None and report.phase.value == "starting":
+        line += f", {report.stage.value}"
+    codes = ", ".join(finding.code for finding in report.findings)
+    return f"{line} ({codes})" if codes else line

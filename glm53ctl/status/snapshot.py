@@ -1,0 +1,112 @@
+"""One picture of the pair, gathered from the ranks of this host and what they heard of others."""
+
+import time
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from glm53ctl import __version__
+from glm53ctl.config.schema import Config
+from glm53ctl.findings import Finding
+from glm53ctl.supervise import control
+from glm53ctl.supervise.report import Loss, Phase, RankReport
+
+
+class Snapshot(BaseModel):
+    """The state of the pair at one moment. `time` is in Unix seconds."""
+
+    version: str
+    time: float
+    state: str
+    ready: bool
+    epoch: int
+    endpoint: str
+    model: str
+    ranks: tuple[RankReport, ...]
+    missing: tuple[int, ...]
+    findings: tuple[Finding, ...]
+    last_loss: Loss | None
+    next_step: str
+
+
+def gather(config: Config) -> Snapshot:
+    """Ask every rank that has a control socket here; take the others from their peers' words."""
+    run_dir = Path(config.paths.run_dir)
+    reports: dict[int, RankReport] = {}
+    for rank in range(config.world_size):
+        answer = control.ask(control.socket_path(run_dir, rank), control.Request(action="report"))
+        if answer is not None and answer.report is not None:
+            reports[rank] = answer.report
+    return assemble(config, reports, time.time())
+
+
+def assemble(config: Config, local: dict[int, RankReport], now: float) -> Snapshot:
+    """Put the reports of this host's ranks, and what they heard, into one picture."""
+    heard = {
+        rank: view.report
+        for report in local.values()
+        for rank, view in report.peers.items()
+        if view.report is not None and view.state == "connected"
+    }
+    reports = heard | local
+    missing = tuple(rank for rank in range(config.world_size) if rank not in reports)
+    ranks = tuple(reports[rank] for rank in sorted(reports))
+    losses = [report.last_loss for report in ranks if report.last_loss is not None]
+    ready = not missing and all(report.phase is Phase.READY for report in ranks)
+    return Snapshot(
+        version=__version__,
+        time=now,
+        state=_state(ranks, ready),
+        ready=ready,
+        epoch=max((report.epoch for report in ranks), default=0),
+        endpoint=f"http://{config.api.host}:{config.api.port}/v1",
+        model=config.serve.model_name,
+        ranks=ranks,
+        missing=missing,
+        findings=_findings(ranks),
+        last_loss=max(losses, key=lambda loss: loss.at, default=None),
+        next_step=_next_step(ranks, missing, ready),
+    )
+
+
+def _findings(ranks: tuple[RankReport, ...]) -> tuple[Finding, ...]:
+    """All findings of all ranks, each once."""
+    return tuple(dict.fromkeys(finding for report in ranks for finding in report.findings))
+
+
+_TELLING = (
+    Phase.HELD,
+    Phase.BLOCKED,
+    Phase.REFUSED,
+    Phase.ENDING,
+    Phase.STARTING,
+    Phase.PAIRING,
+    Phase.WAITING,
+    Phase.STOPPED,
+    Phase.READY,
+)
+"""The pair is in the first of these phases that any rank is in."""
+
+
+def _state(ranks: tuple[RankReport, ...], ready: bool) -> str:
+    if not ranks:
+        return "down"
+    if ready:
+        return "ready"
+    phases = {report.phase for report in ranks} - {Phase.READY}
+    return next((phase.value for phase in _TELLING if phase in phases), "pairing")
+
+
+def _next_step(ranks: tuple[RankReport, ...], missing: tuple[int, ...], ready: bool) -> str:
+    """Return what an operator should do now; empty when nothing."""
+    if ready:
+        return ""
+    if not ranks:
+        return "Start the pair: `glm53ctl up`, or `systemctl start glm53.target`."
+    for report in ranks:
+        for finding in report.findings:
+            if finding.fix:
+                return finding.fix
+    if missing:
+        return f"Start rank {missing[0]}."
+    return "Wait: the pair is on its way."

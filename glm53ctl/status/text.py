@@ -1,0 +1,128 @@
+"""The snapshot for a terminal: what an operator reads in a second."""
+
+import time
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from glm53ctl.findings import Severity
+from glm53ctl.status.snapshot import Snapshot
+from glm53ctl.supervise.report import Counters, Phase, RankReport
+
+_STYLES = {
+    "ready": "bold green",
+    "starting": "yellow",
+    "pairing": "yellow",
+    "waiting": "yellow",
+    "ending": "yellow",
+    "stopped": "dim",
+    "down": "bold red",
+    "blocked": "bold red",
+    "refused": "bold red",
+    "held": "bold red",
+}
+_SEVERITY_STYLES = {Severity.FAIL: "red", Severity.WARN: "yellow", Severity.OK: "green"}
+_BAR_CELLS = 10
+
+
+def render(snapshot: Snapshot) -> RenderableType:
+    """Return the snapshot as a headline, a table of ranks, and what deserves attention."""
+    parts: list[RenderableType] = [_headline(snapshot), _ranks(snapshot)]
+    parts += [_note(*note) for note in _notes(snapshot)]
+    return Group(*parts)
+
+
+def _headline(snapshot: Snapshot) -> Text:
+    line = Text()
+    line.append("glm53 ", style="bold")
+    line.append(snapshot.state, style=_STYLES.get(snapshot.state, ""))
+    line.append(f"   epoch {snapshot.epoch}   {snapshot.model}   {snapshot.endpoint}")
+    return line
+
+
+def _ranks(snapshot: Snapshot) -> RenderableType:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for column in ("rank", "node", "state", "stage", "since", "epoch", "engine", "free memory"):
+        table.add_column(column)
+    for report in snapshot.ranks:
+        table.add_row(*_row(report, snapshot.time))
+    for rank in snapshot.missing:
+        table.add_row(str(rank), "", Text("no word", style="red"))
+    return Padding(table, (1, 0, 0 if not _notes(snapshot) else 1, 0))
+
+
+def _row(report: RankReport, now: float) -> tuple[str | Text, ...]:
+    engine = report.engine
+    memory = report.memory_available_gib
+    return (
+        str(report.rank),
+        report.node,
+        Text(report.phase.value, style=_STYLES.get(report.phase.value, "")),
+        _stage(report),
+        duration(now - report.since),
+        str(report.epoch),
+        f"vllm {engine.version}" + (f", pid {engine.pid}" if engine.pid else ""),
+        "" if memory is None else f"{memory:.1f} GiB",
+    )
+
+
+def _stage(report: RankReport) -> str:
+    if report.stage is None or report.phase not in (Phase.STARTING, Phase.READY):
+        return ""
+    if report.percent is None:
+        return report.stage.value
+    filled = report.percent * _BAR_CELLS // 100
+    return f"{report.stage.value} {'━' * filled}{'╌' * (_BAR_CELLS - filled)} {report.percent}%"
+
+
+def _notes(snapshot: Snapshot) -> list[tuple[str, str, str]]:
+    """Return (label, text, style) of all that follows the table."""
+    notes = []
+    counters = next((r.counters for r in snapshot.ranks if r.counters is not None), None)
+    if snapshot.ready and counters is not None:
+        notes.append(("requests", _traffic(counters), ""))
+    for finding in snapshot.findings:
+        notes.append((finding.code, finding.message, _SEVERITY_STYLES[finding.severity]))
+    if snapshot.last_loss is not None:
+        loss = snapshot.last_loss
+        when = time.strftime("%H:%M:%S", time.localtime(loss.at))
+        text = f"{when}, epoch {loss.epoch}: {loss.code}: {loss.message}"
+        notes.append(("last incident", text, ""))
+    if snapshot.next_step:
+        notes.append(("next step", snapshot.next_step, "bold"))
+    return notes
+
+
+def _traffic(counters: Counters) -> str:
+    text = (
+        f"{counters.running} running, {counters.waiting} waiting; "
+        f"{counters.prompt_tokens:,} tokens read, {counters.generated_tokens:,} written; "
+        f"KV cache {100 * counters.kv_usage:.1f} % used"
+    )
+    if counters.drafted_tokens:
+        text += (
+            f"; {100 * counters.accepted_tokens / counters.drafted_tokens:.0f} % of drafts taken"
+        )
+    return text
+
+
+def _note(label: str, text: str, style: str) -> RenderableType:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    grid.add_row(label, Text(text, style=style))
+    return grid
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the two units that matter."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60}s"
+    if whole < 86_400:
+        return f"{whole // 3600}h {whole % 3600 // 60}m"
+    return f"{whole // 86_400}d {whole % 86_400 // 3600}h"

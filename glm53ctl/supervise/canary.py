@@ -1,0 +1,104 @@
+"""The question before READY: the pair must generate, correctly, under its own name.
+
+A server that answers /health can still produce "!!!!" or nothing. So one completion with a known
+answer is asked for at temperature 0, and with speculation at least one draft must be accepted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import httpx
+
+from glm53ctl.config.schema import Canary
+from glm53ctl.supervise.pulse import read_counters
+
+SPEC_ROUNDS = 8
+"""Completions asked for at most until enough tokens were drafted."""
+_SHOWN_CHARACTERS = 120
+
+
+@dataclass(frozen=True)
+class CanaryError(Exception):
+    """The pair answered wrong or not at all; `code` names the kind."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where and what is asked; `headers` carry the API key if there is one."""
+
+    base_url: str
+    model: str
+    headers: Mapping[str, str]
+    speculates: bool
+
+
+async def ask_canary(target: Target, canary: Canary, timeout_seconds: float) -> str:
+    """Run the checks in order and return the answer; CanaryError at the first that fails."""
+    async with httpx.AsyncClient(
+        base_url=target.base_url,
+        headers=target.headers,
+        timeout=timeout_seconds,
+        trust_env=False,  # a proxy has no business between a supervisor and its engine
+    ) as client:
+        try:
+            await _serves(client, target.model)
+            answer = await _complete(client, target.model, canary)
+            _judge(answer, canary)
+            if target.speculates:
+                await _accepts(client, target.model, canary)
+        except httpx.HTTPError as error:
+            raise CanaryError(
+                "CANARY_NO_ANSWER", f"the canary got no answer: {error or type(error).__name__}"
+            ) from error
+    return answer
+
+
+async def _serves(client: httpx.AsyncClient, model: str) -> None:
+    (await client.get("/health")).raise_for_status()
+    answer = await client.get("/v1/models")
+    answer.raise_for_status()
+    names = [entry["id"] for entry in answer.json()["data"]]
+    if model not in names:
+        raise CanaryError("CANARY_MODEL", f"the server offers {names}, not {model!r}")
+
+
+async def _complete(client: httpx.AsyncClient, model: str, canary: Canary) -> str:
+    answer = await client.post(
+        "/v1/chat/completions",
+        json={
+            "model": model,
+            "messages": [{"role": "user", "content": canary.prompt}],
+            "temperature": 0,
+            "max_tokens": canary.max_tokens,
+            "chat_template_kwargs": {"enable_thinking": False},
+        },
+    )
+    answer.raise_for_status()
+    return str(answer.json()["choices"][0]["message"]["content"] or "")
+
+
+def _judge(answer: str, canary: Canary) -> None:
+    good = answer == canary.expect if canary.match == "exact" else canary.expect in answer
+    if not good:
+        raise CanaryError(
+            "OUTPUT_DEGENERATE",
+            f"the canary answered {answer[:_SHOWN_CHARACTERS]!r}, "
+            f"expected {canary.expect[:_SHOWN_CHARACTERS]!r} ({canary.match})",
+        )
+
+
+async def _accepts(client: httpx.AsyncClient, model: str, canary: Canary) -> None:
+    for _ in range(SPEC_ROUNDS):
+        counters = await read_counters(client)
+        if counters is not None and counters.drafted_tokens >= canary.min_drafted:
+            if counters.accepted_tokens > 0:
+                return
+            raise CanaryError(
+                "SPEC_ACCEPT_COLLAPSE",
+                f"none of {counters.drafted_tokens} drafted tokens was accepted",
+            )
+        await _complete(client, model, canary)
+    # Too few drafts to judge is no fault: short answers draft little.

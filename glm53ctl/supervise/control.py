@@ -1,0 +1,77 @@
+"""The control socket of a rank: how `status`, `down`, `restart` and `resume` reach it.
+
+One request and one answer a connection, each a JSON line, on a Unix socket that only the user of
+the service and root may open.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ValidationError
+
+from glm53ctl.supervise.report import RankReport
+
+ANSWER_SECONDS = 5.0
+_MAX_ANSWER_BYTES = 1 << 22
+
+
+class Request(BaseModel):
+    """What a rank is asked: its report, or to act for the pair."""
+
+    action: Literal["report", "stop", "restart", "resume"]
+    overrides: tuple[str, ...] = ()
+
+
+class Answer(BaseModel):
+    """The report of the rank, after it took note of the request."""
+
+    report: RankReport | None = None
+    error: str | None = None
+
+
+def socket_path(run_dir: Path, rank: int) -> Path:
+    """Return where the rank listens."""
+    return run_dir / f"rank{rank}.sock"
+
+
+async def serve(path: Path, handle: Callable[[Request], Awaitable[Answer]]) -> asyncio.Server:
+    """Listen on `path`; a socket left by a dead supervisor is replaced."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+
+    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                line = await reader.readline()
+            try:
+                answer = await handle(Request.model_validate_json(line))
+            except ValidationError as error:
+                answer = Answer(error=f"not a request: {error.errors()[0]['msg']}")
+            writer.write(answer.model_dump_json().encode() + b"\n")
+            await writer.drain()
+        writer.close()
+
+    old_mask = os.umask(0o077)
+    try:
+        return await asyncio.start_unix_server(converse, path)
+    finally:
+        os.umask(old_mask)
+
+
+def ask(path: Path, request: Request) -> Answer | None:
+    """Ask the rank behind `path`; None when nobody answers there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(ANSWER_SECONDS)
+        try:
+            client.connect(str(path))
+            client.sendall(request.model_dump_json().encode() + b"\n")
+            line = client.makefile("rb").readline(_MAX_ANSWER_BYTES)
+            return Answer.model_validate(json.loads(line))
+        except (OSError, ValueError):
+            return None

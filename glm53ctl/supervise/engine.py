@@ -1,0 +1,161 @@
+"""The engine of one rank, as its supervisor sees it: start, lines, processes, end."""
+
+import asyncio
+import contextlib
+import os
+import re
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from glm53ctl.supervise.proctree import descendants, kill_descendants
+
+EVIDENCE_LINES = 30
+KILL_WAIT_SECONDS = 15.0
+_ENGINE_TITLE = re.compile(r"VLLM::\S+")
+_LINE_END = re.compile(rb"[\r\n]+")  # progress bars end their lines with a carriage return
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of the engine: its pid, the title vLLM gave it, and whether it is stopped."""
+
+    pid: int
+    title: str
+    stopped: bool
+
+
+@dataclass
+class EngineProcess:
+    """One run of `vllm serve` under its guard. Made by `start`; ends exactly once.
+
+    `ended` is set when the main process has ended or the guard is gone; `exit_code` is then the
+    main process's (negative: a signal, None: unknown). After `end()` no process of it is left,
+    but for those in `left`, which the kernel would not let go.
+    """
+
+    guard: asyncio.subprocess.Process
+    pid: int | None = None
+    exit_code: int | None = None
+    failure: str | None = None
+    left: list[int] = field(default_factory=list)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    evidence: deque[str] = field(default_factory=lambda: deque(maxlen=EVIDENCE_LINES))
+    _followers: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @classmethod
+    async def start(
+        cls,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        log: Path,
+        on_line: Callable[[str], None],
+    ) -> "EngineProcess":
+        """Start the engine; its output goes to `log`, and line by line to `on_line`."""
+        report_read, report_write = os.pipe()
+        output_read, output_write = os.pipe()
+        try:
+            guard = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "glm53ctl.supervise.guard",
+                str(report_write),
+                *argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=output_write,
+                stderr=output_write,
+                env=dict(env),
+                pass_fds=(report_write,),
+                start_new_session=True,  # a Ctrl-C in the terminal is the supervisor's to handle
+            )
+        finally:
+            os.close(report_write)
+            os.close(output_write)
+        self = cls(guard)
+        self._followers = [
+            asyncio.create_task(self._follow_reports(report_read)),
+            asyncio.create_task(self._follow_output(output_read, log, on_line)),
+        ]
+        return self
+
+    async def _follow_reports(self, fd: int) -> None:
+        async for line in _lines(fd):
+            word, _, rest = line.partition(" ")
+            if word == "started":
+                self.pid = int(rest)
+            elif word == "exit":
+                code, _, self.failure = rest.partition(" ")
+                self.exit_code = int(code)
+                self.ended.set()
+            elif word == "left":
+                self.left = [int(pid) for pid in rest.split()]
+        await self.guard.wait()
+        self.ended.set()
+
+    async def _follow_output(self, fd: int, log: Path, on_line: Callable[[str], None]) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8", buffering=1) as file:
+            async for line in _lines(fd):
+                file.write(line + "\n")
+                self.evidence.append(line)
+                on_line(line)
+
+    def members(self) -> list[Member]:
+        """Return the main process and those that vLLM named (EngineCore, Worker...)."""
+        members = []
+        for process in descendants(self.guard.pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                title = _ENGINE_TITLE.search(" ".join(process.cmdline()))
+                if title or process.pid == self.pid:
+                    stopped = process.status() == psutil.STATUS_STOPPED
+                    members.append(Member(process.pid, title[0] if title else "vllm", stopped))
+        return members
+
+    async def end(self, grace_seconds: float = 0.0) -> None:
+        """End the engine: SIGTERM and `grace_seconds` of patience first if given, then SIGKILL."""
+        if grace_seconds > 0 and not self.ended.is_set():
+            await self._order("term")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_seconds):
+                    await self.ended.wait()
+        await self._order("kill")
+        try:
+            async with asyncio.timeout(KILL_WAIT_SECONDS):
+                await self.guard.wait()
+        except TimeoutError:
+            self.guard.kill()
+            await self.guard.wait()
+        # Nothing is left here unless the guard itself was killed; then its orphans are ours.
+        self.left += await asyncio.to_thread(kill_descendants, 2.0)
+        await asyncio.gather(*self._followers)
+
+    async def _order(self, word: str) -> None:
+        stdin = self.guard.stdin
+        if stdin is None or stdin.is_closing():
+            return
+        with contextlib.suppress(ConnectionError):
+            stdin.write(f"{word}\n".encode())
+            await stdin.drain()
+
+
+async def _lines(fd: int) -> AsyncIterator[str]:
+    """Yield the lines that arrive on a pipe until it closes; own the descriptor."""
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", buffering=0)
+    )
+    try:
+        rest = b""
+        while chunk := await reader.read(65536):
+            *whole, rest = _LINE_END.split(rest + chunk)
+            for line in whole:
+                if line:
+                    yield line.decode("utf-8", errors="replace")
+        if rest:
+            yield rest.decode("utf-8", errors="replace")
+    finally:
+        transport.close()

@@ -1,0 +1,285 @@
+"""One joint run of the engine, seen from one rank: from launch to the one cause of its end.
+
+`judge` is asked a few times a second and names the first thing that is wrong. The order is that
+of trust: what the peer says it saw, what happened to this engine, what happened to the link, and
+last what is only inferred from standing still.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from glm53ctl.config.schema import Config
+from glm53ctl.facts.memory import available_gib
+from glm53ctl.plan import RankPlan, launch_env, plan_rank, read_secrets
+from glm53ctl.plan.ranks import API_KEY
+from glm53ctl.supervise.canary import CanaryError, Target, ask_canary
+from glm53ctl.supervise.engine import EngineProcess, Member
+from glm53ctl.supervise.link import PairLink
+from glm53ctl.supervise.pulse import ProgressWatch, read_counters
+from glm53ctl.supervise.report import Counters, Loss
+from glm53ctl.supervise.stages import ORDER, Stage, StageTracker
+
+MEMBERS_SECONDS = 0.5
+COUNTERS_SECONDS = 1.0
+HTTP_SECONDS = 3.0
+
+
+@dataclass
+class Epoch:
+    """State of one epoch on one rank."""
+
+    config: Config
+    rank: int
+    number: int
+    link: PairLink
+    plan: RankPlan
+    environ: Mapping[str, str]
+    tracker: StageTracker
+    peer_runs: dict[int, str]
+    engine: EngineProcess | None = None
+    ended: Loss | None = None
+    """The peer's word that the epoch is over."""
+    head_is_ready: bool = False
+    counters: Counters | None = None
+    canary: asyncio.Task[str] | None = None
+    launched_at: float = field(default_factory=time.time)
+    ready_at: float | None = None
+    _members: dict[int, Member] = field(default_factory=dict)
+    _members_at: float = 0.0
+    _stopped_since: float | None = None
+    _watch: ProgressWatch = field(init=False)
+    _poll: asyncio.Task[None] | None = None
+    _wedged: bool = False
+
+    def __post_init__(self) -> None:
+        self._watch = ProgressWatch(self.config.supervise.wedge_seconds)
+
+    @classmethod
+    def prepare(
+        cls, config: Config, rank: int, number: int, link: PairLink, environ: Mapping[str, str]
+    ) -> "Epoch":
+        """Fix who takes part: a peer that comes back as another run ends this epoch."""
+        runs = {r: p.identity.run_id for r, p in link.peers.items() if p.identity is not None}
+        tracker = StageTracker(config.supervise.limits, time.monotonic())
+        return cls(config, rank, number, link, plan_rank(config, rank), environ, tracker, runs)
+
+    async def launch(self) -> None:
+        """Start the engine; keep its log and drop the oldest ones."""
+        logs = Path(self.config.paths.state_dir) / "logs"
+        log = logs / f"rank{self.rank}-{self.number:06d}.log"
+        for old in sorted(logs.glob(f"rank{self.rank}-*.log"))[
+            : 1 - self.config.supervise.keep_logs
+        ]:
+            old.unlink(missing_ok=True)
+
+        def take(line: str) -> None:
+            if self.tracker.feed(line, time.monotonic()):
+                self.link.changed.set()
+
+        environment = launch_env(self.plan, self.environ)
+        self.engine = await EngineProcess.start(self.plan.argv, environment, log, take)
+
+    # --- judging --------------------------------------------------------------------------------
+
+    def judge(self) -> Loss | None:
+        """Return why the epoch is over, or None while all is well."""
+        now = time.monotonic()
+        return (
+            self.ended
+            or self._engine_loss(now)
+            or self.peer_loss()
+            or self._memory_loss()
+            or self._stall_loss(now)
+            or self._canary_loss()
+            or self._wedge_loss()
+        )
+
+    def loss(
+        self, code: str, message: str, *, rank: int | None = None, commanded: bool = False
+    ) -> Loss:
+        """Make the cause; `rank` is whose crash it is (default: this one's)."""
+        return Loss(
+            code=code,
+            message=message,
+            rank=self.rank if rank is None else rank,
+            epoch=self.number,
+            at=time.time(),
+            commanded=commanded,
+            evidence=tuple(self.engine.evidence) if self.engine and not commanded else (),
+        )
+
+    def _engine_loss(self, now: float) -> Loss | None:
+        engine = self.engine
+        if engine is None:
+            return None
+        if engine.ended.is_set():
+            return self.loss("RANK_LOST", f"the engine of rank {self.rank} {_ending(engine)}")
+        if now - self._members_at < MEMBERS_SECONDS:
+            return None
+        self._members_at = now
+        members = {member.pid: member for member in engine.members()}
+        gone = [m for pid, m in self._members.items() if pid not in members]
+        self._members = members
+        if gone:
+            who = f"{gone[0].title} (pid {gone[0].pid})"
+            return self.loss("RANK_LOST", f"{who} of rank {self.rank} is gone")
+        return self._frozen_loss(now)
+
+    def _frozen_loss(self, now: float) -> Loss | None:
+        stopped = [member for member in self._members.values() if member.stopped]
+        if not stopped:
+            self._stopped_since = None
+            return None
+        self._stopped_since = self._stopped_since or now
+        seconds = now - self._stopped_since
+        if seconds < self.config.supervise.frozen_seconds:
+            return None
+        who = f"{stopped[0].title} (pid {stopped[0].pid})"
+        return self.loss(
+            "ENGINE_WEDGED", f"{who} of rank {self.rank} has been stopped for {seconds:.0f} s"
+        )
+
+    def peer_loss(self) -> Loss | None:
+        """Return the loss of a peer that began this epoch, if one is gone."""
+        now = time.monotonic()
+        for rank, run in self.peer_runs.items():
+            reason = self.link.peers[rank].lost(self.config.link, run, now)
+            if reason is not None:
+                name = self.config.nodes[rank].name
+                stopped = self.link.peers[rank].left
+                return self.loss(
+                    "RANK_LOST", f"rank {rank} on {name}: {reason}", rank=rank, commanded=stopped
+                )
+        return None
+
+    def _memory_loss(self) -> Loss | None:
+        available, floor = available_gib(), self.config.memory.floor_gib
+        if available >= floor:
+            return None
+        return self.loss(
+            "MEM_FLOOR", f"{available:.2f} GiB of memory are left, the floor is {floor:.2f}"
+        )
+
+    def _stall_loss(self, now: float) -> Loss | None:
+        # Once loaded, a worker prints nothing more: from there on the head's limits hold for it.
+        if self.rank != 0 and ORDER.index(self.tracker.stage) > ORDER.index(Stage.LOAD):
+            return None
+        code = self.tracker.stalled(now)
+        if code is None:
+            return None
+        quiet = now - self.tracker.last_progress
+        return self.loss(code, f"no progress in stage {self.tracker.stage.value} for {quiet:.0f} s")
+
+    def _canary_loss(self) -> Loss | None:
+        if self.canary is None or not self.canary.done():
+            return None
+        error = self.canary.exception()
+        if isinstance(error, CanaryError):
+            return self.loss(error.code, error.message)
+        if error is not None:
+            raise error
+        return None
+
+    def _wedge_loss(self) -> Loss | None:
+        if not self._wedged:
+            return None
+        limit = self.config.supervise.wedge_seconds
+        return self.loss(
+            "ENGINE_WEDGED", f"requests are running and no counter moved for {limit:.0f} s"
+        )
+
+    # --- becoming ready -------------------------------------------------------------------------
+
+    def is_ready(self) -> bool:
+        """Say whether the pair has answered: the canary on the head, the head's word elsewhere."""
+        if self.rank != 0:
+            return self.head_is_ready
+        if self.tracker.stage is Stage.CANARY and self.canary is None:
+            limit = self.config.supervise.limits.canary
+            self.canary = asyncio.create_task(ask_canary(self._target(), self.config.canary, limit))
+            self.canary.add_done_callback(lambda _: self.link.changed.set())
+        return self.canary is not None and self.canary.done() and not self.canary.exception()
+
+    def _target(self) -> Target:
+        key = read_secrets(self.plan, self.environ).get(API_KEY)
+        return Target(
+            base_url=self.plan.base_url or "",
+            model=self.config.serve.model_name,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            speculates=self.config.spec_tokens > 0,
+        )
+
+    def serve(self) -> None:
+        """Note that the pair serves from now on, and watch its counters on the head."""
+        self.tracker.enter(Stage.SERVING, time.monotonic())
+        self.ready_at = time.time()
+        if self.rank == 0:
+            self._poll = asyncio.create_task(self._poll_counters())
+
+    async def _poll_counters(self) -> None:
+        base_url = self.plan.base_url or ""
+        async with httpx.AsyncClient(
+            base_url=base_url, timeout=HTTP_SECONDS, trust_env=False
+        ) as client:
+            while True:
+                counters = await read_counters(client)
+                self.counters = counters or self.counters
+                self._wedged = self._watch.feed(counters, time.monotonic())
+                await asyncio.sleep(COUNTERS_SECONDS)
+
+    # --- ending and telling ---------------------------------------------------------------------
+
+    async def end(self, grace_seconds: float) -> None:
+        """End everything that belongs to this epoch."""
+        for task in (self.canary, self._poll):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+        if self.engine is not None:
+            await self.engine.end(grace_seconds)
+
+    def served_seconds(self) -> float:
+        """Return how long the pair has served in this epoch."""
+        return 0.0 if self.ready_at is None else time.time() - self.ready_at
+
+    def seconds_left(self) -> float:
+        """Return how long the current stage may still take."""
+        return self.tracker.remaining(time.monotonic())
+
+    def processes(self) -> dict[str, Any]:
+        """Return the fields of an EngineReport that an epoch fills."""
+        return {
+            "pid": self.engine.pid if self.engine is not None else None,
+            "processes": {m.pid: m.title for m in self._members.values()},
+        }
+
+    def progress(self) -> dict[str, Any]:
+        """Return the fields of a RankReport that an epoch fills."""
+        left = self.seconds_left()
+        return {
+            "stage": self.tracker.stage,
+            "percent": self.tracker.percent,
+            "stage_seconds_left": None if left == float("inf") else round(left, 1),
+            "ready_at": self.ready_at,
+            "start_seconds": round(self.ready_at - self.launched_at, 1) if self.ready_at else None,
+            "counters": self.counters,
+        }
+
+
+def _ending(engine: EngineProcess) -> str:
+    """Say how an engine ended. Exit code 0 is no comfort: every crash path of vLLM ends with it."""
+    if engine.failure:
+        return f"could not be started: {engine.failure}"
+    if engine.exit_code is None:
+        return "is gone with its guard"
+    if engine.exit_code < 0:
+        return f"was killed by signal {-engine.exit_code}"
+    return f"exited by itself (status {engine.exit_code})"

@@ -1,0 +1,43 @@
+"""What systemd is told: readiness, status, more time, and that the pair is well."""
+
+import os
+
+import sdnotify
+
+EXTENSION_MARGIN_SECONDS = 30.0
+"""Added to a stage's remaining time, so that the stage's own limit always fires first."""
+
+
+class Notifier:
+    """sd_notify for one supervisor. Without NOTIFY_SOCKET every call does nothing."""
+
+    def __init__(self) -> None:
+        self._systemd = sdnotify.SystemdNotifier()
+        self._status: str | None = None
+        usec = os.environ.get("WATCHDOG_USEC")
+        own = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self.watchdog_seconds = int(usec) / 1e6 if usec and own else None
+
+    def status(self, text: str) -> None:
+        """Set the unit's status line."""
+        if text != self._status:
+            self._status = text
+            self._systemd.notify(f"STATUS={text}")
+
+    def ready(self) -> None:
+        """Say that the pair serves."""
+        self._systemd.notify("READY=1")
+
+    def stopping(self) -> None:
+        """Say that the stop is under way."""
+        self._systemd.notify("STOPPING=1")
+
+    def extend(self, seconds: float) -> None:
+        """Ask for `seconds` more until the start (or stop) counts as failed."""
+        self._systemd.notify(
+            f"EXTEND_TIMEOUT_USEC={int((seconds + EXTENSION_MARGIN_SECONDS) * 1e6)}"
+        )
+
+    def alive(self) -> None:
+        """Feed the watchdog."""
+        self._systemd.notify("WATCHDOG=1")

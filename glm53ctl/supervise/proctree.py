@@ -1,0 +1,97 @@
+"""A process and everything below it: found, killed to the last, its shared memory removed."""
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import psutil
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_SHM_MAPPING = re.compile(r"(/dev/shm/\S+)$")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value}) failed")
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of descendants whose own parent died.
+
+    Without it, a worker whose parent was killed moves to PID 1, out of reach, and serves on.
+    """
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(signum: int = signal.SIGKILL) -> None:
+    """Ask the kernel to send this process `signum` when the thread that started it ends."""
+    _prctl(_PR_SET_PDEATHSIG, signum)
+
+
+def descendants(pid: int | None = None) -> list[psutil.Process]:
+    """Return all processes below `pid` (default: this one), zombies left out."""
+    try:
+        found = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return [p for p in found if _is_alive(p)]
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def shared_memory(processes: list[psutil.Process]) -> set[Path]:
+    """Return the files in /dev/shm that the processes have mapped.
+
+    A killed process cannot unlink its segments, and on a Spark they are main memory.
+    """
+    names: set[Path] = set()
+    for process in processes:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines():
+                if found := _SHM_MAPPING.search(line):
+                    names.add(Path(found[1]))
+    return names
+
+
+def kill_descendants(deadline_seconds: float) -> list[int]:
+    """Kill everything below this process, reap it and remove its shared memory.
+
+    Needs `adopt_orphans` first. Returns the pids still there at the deadline: a process in an
+    uninterruptible driver call can outlive its SIGKILL by a while.
+    """
+    limit = time.monotonic() + deadline_seconds
+    segments: set[Path] = set()
+    while left := descendants():
+        segments |= shared_memory(left)
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        reap()
+        if time.monotonic() > limit:
+            return [p.pid for p in descendants()]
+        time.sleep(0.01)
+    reap()
+    for segment in segments:
+        segment.unlink(missing_ok=True)
+    return []
+
+
+def reap() -> dict[int, int]:
+    """Collect all ended children; return their exit codes by pid (negative: a signal)."""
+    ended: dict[int, int] = {}
+    with contextlib.suppress(ChildProcessError):
+        while (waited := os.waitpid(-1, os.WNOHANG))[0] != 0:
+            ended[waited[0]] = os.waitstatus_to_exitcode(waited[1])
+    return ended

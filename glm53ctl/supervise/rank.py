@@ -1,0 +1,444 @@
+"""The life of one rank: pair, launch, watch, end, and again.
+
+The head decides when an epoch begins; either side can end it. Everything that waits goes through
+`_tick`, which also feeds the service manager: a supervisor that hangs is thereby noticed.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from glm53ctl.checks.start import check_start
+from glm53ctl.config.schema import Config
+from glm53ctl.engine.check import engine_version
+from glm53ctl.errors import UserError
+from glm53ctl.facts.memory import available_gib
+from glm53ctl.facts.ports import holder
+from glm53ctl.findings import Finding, Severity
+from glm53ctl.supervise import control
+from glm53ctl.supervise.epoch import Epoch
+from glm53ctl.supervise.identity import Identity, boot_id, identify
+from glm53ctl.supervise.ledger import Ledger, next_backoff
+from glm53ctl.supervise.link import PairLink
+from glm53ctl.supervise.notify import Notifier
+from glm53ctl.supervise.report import EngineReport, Loss, Phase, RankReport
+from glm53ctl.supervise.secrets import pair_token
+from glm53ctl.supervise.wire import Command, End, Launch, Leave, Ready
+from glm53ctl.weights.local import quick_digest
+
+log = logging.getLogger("glm53ctl")
+
+TICK_SECONDS = 0.25
+CHECK_SECONDS = 2.0
+"""How often a blocked node looks again."""
+JOIN_SECONDS = 15.0
+"""How long a worker may take to start its engine after the head asked."""
+
+
+@dataclass
+class RankSupervisor:
+    """Supervises one rank until it is told to stop.
+
+    `load` reads the configuration anew: at the start, and after `restart`.
+    """
+
+    rank: int
+    load: Callable[[], Config]
+    override: Callable[[Config, Sequence[str]], object]
+    config: Config = field(init=False)
+    ledger: Ledger = field(init=False)
+    link: PairLink = field(init=False)
+    identity: Identity = field(init=False)
+    phase: Phase = Phase.PAIRING
+    since: float = field(default_factory=time.time)
+    findings: tuple[Finding, ...] = ()
+    epoch: Epoch | None = None
+    last_loss: Loss | None = None
+    stopping: bool = False
+    reload: bool = False
+    order: Command | None = None
+    launch_epoch: int | None = None
+    losses_in_a_row: int = 0
+    retry_at: float | None = None
+    notifier: Notifier = field(default_factory=Notifier)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _checked: tuple[float, tuple[Finding, ...]] = (0.0, ())
+
+    # --- the outer life -------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Live until SIGTERM, SIGINT or `stop`."""
+        self.config = self.load()
+        self.identity = await asyncio.to_thread(self._identify)
+        self.link = self._make_link(token=b"")  # not opened: something to report from
+        self._open_ledger()
+        self.ledger.note_boot(boot_id())
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self._stop)
+        path = control.socket_path(Path(self.config.paths.run_dir), self.rank)
+        server = await control.serve(path, self._answer)
+        try:
+            while not self.stopping:
+                await self._session()
+        finally:
+            self.notifier.stopping()
+            self._enter(Phase.STOPPED)
+            server.close()
+            path.unlink(missing_ok=True)
+
+    def _open_ledger(self) -> None:
+        self.ledger = Ledger(Path(self.config.paths.state_dir), self.rank, self.config.supervise)
+        losses = [loss for loss in self.ledger.incidents() if not loss.commanded]
+        self.last_loss = losses[-1] if losses else None
+
+    def _stop(self) -> None:
+        self.stopping = True
+        self.changed.set()
+
+    async def _session(self) -> None:
+        """Run with one configuration until it is to be read anew."""
+        if self.reload:
+            self.reload = False
+            try:
+                self.config = self.load()
+            except UserError as error:
+                self.reload = True
+                await self._blocked(_fail(error.code, error.message, error.fix))
+                return
+        try:
+            token = pair_token(self.config, os.environ)
+        except UserError as error:
+            await self._blocked(_fail(error.code, error.message, error.fix))
+            return
+        self.identity = await asyncio.to_thread(self._identify)
+        self.link = self._make_link(token)
+        try:
+            await self.link.open()
+        except OSError:
+            await self._blocked(_link_port_taken(self.config))
+            return
+        try:
+            while not (self.stopping or self.reload):
+                await self._round()
+        finally:
+            await self.link.close()
+
+    def _make_link(self, token: bytes) -> PairLink:
+        return PairLink(
+            self.config, self.rank, token, self.identity, self._own_report, self.changed
+        )
+
+    def _identify(self) -> Identity:
+        return identify(
+            self.config,
+            self.rank,
+            self.run_id,
+            engine_version=engine_version(Path(self.config.engine.prefix)) or "not installed",
+            closure=os.environ.get("GLM53_CLOSURE", ""),
+            weights=quick_digest(Path(self.config.weights.model_dir)),
+        )
+
+    async def _blocked(self, finding: Finding) -> None:
+        self._enter(Phase.BLOCKED, finding)
+        await self._tick(CHECK_SECONDS)
+
+    # --- between two epochs ---------------------------------------------------------------------
+
+    async def _round(self) -> None:
+        """Look what stands in the way of an epoch; run one if nothing does."""
+        self._take_messages()
+        if self.order is not None:
+            await self._carry_out(self.order)
+            return
+        phase, findings = self._hindrance()
+        number = self._next_epoch() if phase is None else None
+        if number is None:
+            self._enter(phase or Phase.WAITING, *findings)
+            await self._tick()
+            return
+        await self._run_epoch(number)
+
+    def _hindrance(self) -> tuple[Phase | None, tuple[Finding, ...]]:
+        """Return what forbids an epoch now, the most telling first."""
+        if self.ledger.held is not None:
+            return Phase.HELD, (_held(self.ledger.held),)
+        if blocked := self._start_findings():
+            return Phase.BLOCKED, blocked
+        refusals = tuple(f for peer in self.link.peers.values() for f in peer.refusal)
+        if self.link.stranger is not None and not self.link.complete:
+            refusals = (self.link.stranger, *refusals)
+        if refusals:
+            return Phase.REFUSED, refusals
+        if not self.link.complete:
+            return Phase.PAIRING, self._absent()
+        held = tuple(
+            _peer_held(self.config, rank, peer.report)
+            for rank, peer in self.link.peers.items()
+            if peer.report is not None and peer.report.phase is Phase.HELD
+        )
+        return (Phase.WAITING, held) if held else (None, ())
+
+    def _start_findings(self) -> tuple[Finding, ...]:
+        """Check this node at most every CHECK_SECONDS: a round is much more frequent."""
+        now = time.monotonic()
+        if now - self._checked[0] >= CHECK_SECONDS:
+            self._checked = (now, tuple(check_start(self.config, self.rank)))
+        return self._checked[1]
+
+    def _absent(self) -> tuple[Finding, ...]:
+        waited = time.time() - self.since if self.phase is Phase.PAIRING else 0.0
+        return tuple(
+            Finding(
+                code="PEER_ABSENT",
+                severity=Severity.WARN,
+                message=f"rank {rank} ({self.config.nodes[rank].name} at "
+                f"{self.config.nodes[rank].address}) has not come, waiting for {waited:.0f} s.",
+                fix="Start it, or look at its `glm53ctl status`.",
+                node=self.config.nodes[self.rank].name,
+            )
+            for rank, peer in self.link.peers.items()
+            if not peer.connected
+        )
+
+    def _next_epoch(self) -> int | None:
+        """Return the number to begin with, or None while it is not yet time."""
+        if self.rank != 0:
+            number, self.launch_epoch = self.launch_epoch, None
+            return number
+        if self.retry_at is not None and time.time() < self.retry_at:
+            return None
+        reports = [peer.report for peer in self.link.peers.values()]
+        if any(report is None or report.phase is not Phase.WAITING for report in reports):
+            return None
+        return 1 + max([self.ledger.epoch, *(r.epoch for r in reports if r is not None)])
+
+    # --- one epoch ------------------------------------------------------------------------------
+
+    async def _run_epoch(self, number: int) -> None:
+        """Launch, watch and end one epoch."""
+        self.ledger.begin_epoch(number, boot_id())
+        self.retry_at = None
+        self._enter(Phase.STARTING)
+        self.epoch = epoch = Epoch.prepare(self.config, self.rank, number, self.link, os.environ)
+        loss = await self._join(epoch)
+        if loss is None:
+            await epoch.launch()
+            loss = await self._watch(epoch)
+        await self._end_epoch(epoch, loss)
+        self.epoch = None
+
+    async def _join(self, epoch: Epoch) -> Loss | None:
+        """Head: let the others start first. A worker's rank waits for the head; not the reverse."""
+        if self.rank != 0:
+            return None
+        await self.link.broadcast(Launch(epoch=epoch.number))
+        limit = time.monotonic() + JOIN_SECONDS
+        while True:
+            self._take_messages()
+            if loss := self._commanded(epoch) or epoch.ended or epoch.peer_loss():
+                return loss
+            reports = {rank: peer.report for rank, peer in self.link.peers.items()}
+            late = [
+                rank
+                for rank, report in reports.items()
+                if report is None or report.epoch != epoch.number or report.engine.pid is None
+            ]
+            if not late:
+                return None
+            if time.monotonic() > limit:
+                return epoch.loss(
+                    "RANK_LOST", f"rank {late[0]} did not start its engine", rank=late[0]
+                )
+            await self._tick()
+
+    async def _watch(self, epoch: Epoch) -> Loss:
+        """Return the cause that ends the epoch; on the way, make it ready."""
+        while True:
+            self._take_messages()
+            if loss := self._commanded(epoch) or epoch.judge():
+                return loss
+            if self.phase is Phase.STARTING and epoch.is_ready():
+                await self._become_ready(epoch)
+            await self._tick()
+
+    def _commanded(self, epoch: Epoch) -> Loss | None:
+        if self.stopping:
+            return epoch.loss("STOPPED", "this rank was stopped on command", commanded=True)
+        if self.order is not None and self.order.action != "resume":
+            word = "stopped" if self.order.action == "stop" else "restarted"
+            return epoch.loss("STOPPED", f"the pair was {word} on command", commanded=True)
+        return None
+
+    async def _become_ready(self, epoch: Epoch) -> None:
+        epoch.serve()
+        self._enter(Phase.READY)
+        self.ledger.loaded()
+        self.notifier.ready()
+        await self.link.broadcast(Ready(epoch=epoch.number))
+
+    async def _end_epoch(self, epoch: Epoch, loss: Loss) -> None:
+        """End the engine on both sides, and write down why."""
+        drains = loss.commanded and self.rank == 0 and self.phase is Phase.READY
+        served = epoch.served_seconds()
+        self.last_loss = loss if not loss.commanded else self.last_loss
+        self._enter(Phase.ENDING)
+        log.warning("epoch %d ends: %s: %s", epoch.number, loss.code, loss.message)
+        if not drains:  # the other engine ends now, not after this one
+            await self.link.broadcast(End(loss=loss))
+        grace = self.config.supervise.stop_grace_seconds if loss.commanded else 0.0
+        if drains:
+            grace += self.config.serve.drain_seconds
+        await self._while(epoch.end(grace))
+        if drains:
+            await self.link.broadcast(End(loss=loss))
+        self.ledger.record(loss)
+        self._plan_retry(loss, served)
+
+    def _plan_retry(self, loss: Loss, served: float) -> None:
+        if loss.commanded or served >= self.config.supervise.stable_seconds:
+            self.losses_in_a_row = 0
+        if not loss.commanded:
+            self.losses_in_a_row += 1
+            pause = next_backoff(self.config.supervise, self.losses_in_a_row)
+            self.retry_at = time.time() + pause
+
+    # --- messages and orders --------------------------------------------------------------------
+
+    def _take_messages(self) -> None:
+        while not self.link.inbox.empty():
+            sender, message = self.link.inbox.get_nowait()
+            match message:
+                case Launch() if self.rank != 0:
+                    self.launch_epoch = message.epoch
+                case Ready() if self.epoch is not None and message.epoch == self.epoch.number:
+                    self.epoch.head_is_ready = True
+                case End() if self.epoch is not None and message.loss.epoch == self.epoch.number:
+                    self.epoch.ended = message.loss
+                case Command():
+                    self.order = message
+                case Leave():
+                    log.info("rank %d leaves", sender)
+                case _:
+                    log.debug("rank %d sent %s out of turn", sender, message.type)
+
+    async def _answer(self, request: control.Request) -> control.Answer:
+        """Serve the control socket. A worker hands orders to the head, if it has one."""
+        if request.action != "report":
+            order = Command(action=request.action, overrides=request.overrides)
+            if self.rank != 0 and self.link.complete:
+                await self.link.broadcast(order)
+            else:
+                self.order = order
+                self.changed.set()
+        return control.Answer(report=self.report())
+
+    async def _carry_out(self, order: Command) -> None:
+        """Do what was ordered, on the head after telling everybody."""
+        self.order = None
+        if self.rank == 0:
+            await self.link.broadcast(order)
+        self.losses_in_a_row, self.retry_at = 0, None
+        if order.action == "stop":
+            self.stopping = True
+            return
+        self.ledger.resume()  # somebody has looked
+        if order.action == "restart":
+            if order.overrides:
+                self.override(self.config, order.overrides)
+            self.reload = True
+
+    # --- telling --------------------------------------------------------------------------------
+
+    def _enter(self, phase: Phase, *findings: Finding) -> None:
+        fresh = phase is not self.phase or [f.code for f in findings] != [
+            f.code for f in self.findings
+        ]
+        if phase is not self.phase:
+            self.phase, self.since = phase, time.time()
+        self.findings = findings
+        if fresh:
+            log.info("%s", self._own_report().status_line())
+            self.changed.set()
+
+    async def _tick(self, seconds: float = TICK_SECONDS) -> None:
+        """Wait for news or for `seconds`, and feed the service manager."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.changed.wait()
+        self.changed.clear()
+        self.notifier.status(self._own_report().status_line())
+        self.notifier.alive()
+        if self.phase is not Phase.READY:
+            left = self.epoch.seconds_left() if self.epoch is not None else CHECK_SECONDS
+            self.notifier.extend(min(left, 3600.0))
+
+    async def _while(self, work: Coroutine[None, None, None]) -> None:
+        """Tick until the work is done."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self.changed.set())
+        while not task.done():
+            await self._tick()
+        await task
+
+    def _own_report(self) -> RankReport:
+        """Return this rank's state, without what it knows of others."""
+        epoch = self.epoch
+        return RankReport(
+            rank=self.rank,
+            node=self.config.nodes[self.rank].name,
+            pid=os.getpid(),
+            phase=self.phase,
+            since=self.since,
+            epoch=epoch.number if epoch is not None else self.ledger.epoch,
+            findings=self.findings,
+            last_loss=self.last_loss,
+            crashes=self.ledger.crashes(time.time()),
+            retry_at=self.retry_at,
+            memory_available_gib=round(available_gib(), 2),
+            endpoint=f"http://{self.config.api.host}:{self.config.api.port}/v1",
+            model=self.config.serve.model_name,
+            engine=EngineReport(
+                version=self.identity.engine_version,
+                **(epoch.processes() if epoch is not None else {}),
+            ),
+            **(epoch.progress() if epoch is not None else {}),
+        )
+
+    def report(self) -> RankReport:
+        """Return this rank's state and its view of the others."""
+        now = time.monotonic()
+        peers = {rank: peer.view(now) for rank, peer in self.link.peers.items()}
+        return self._own_report().model_copy(update={"peers": peers})
+
+
+def _fail(code: str, message: str, fix: str) -> Finding:
+    return Finding(code=code, severity=Severity.FAIL, message=message, fix=fix)
+
+
+def _held(reason: str) -> Finding:
+    return _fail("HELD", reason, "Mend the cause, then `glm53ctl resume`.")
+
+
+def _peer_held(config: Config, rank: int, report: RankReport) -> Finding:
+    reason = report.findings[0].message if report.findings else "no reason given"
+    name = config.nodes[rank].name
+    return _fail("PEER_HELD", f"{name} is held: {reason}", "Mend it there, then `glm53ctl resume`.")
+
+
+def _link_port_taken(config: Config) -> Finding:
+    port = config.fabric.link_port
+    return _fail(
+        "PORT_IN_USE",
+        f"port {port} on {config.head.address} (fabric.link_port) cannot be listened on: "
+        f"it is held by {holder(port)}, or the address is not on this machine.",
+        "Stop that process, choose another fabric.link_port, or correct nodes[0].address.",
+    )

@@ -1,0 +1,26 @@
+"""The secret that both supervisors share."""
+
+from collections.abc import Mapping
+
+from glm53ctl.config.schema import Config
+from glm53ctl.errors import UserError
+from glm53ctl.plan import SecretSource
+from glm53ctl.plan.credentials import read_secret
+
+MIN_LENGTH = 16
+
+
+def pair_token(config: Config, environ: Mapping[str, str]) -> bytes:
+    """Read the pair token. A pair of one needs none."""
+    if config.world_size == 1:
+        return b""
+    source = SecretSource("pair-token", config.link.token_file, "link.token_file")
+    token = read_secret(source, environ)
+    if token is None or len(token) < MIN_LENGTH:
+        what = "is missing" if token is None else f"is shorter than {MIN_LENGTH} characters"
+        raise UserError(
+            "PAIR_TOKEN",
+            f"the pair token {what} ({source}).",
+            "Make one with `openssl rand -hex 32` and put the same on both nodes.",
+        )
+    return token.encode()

@@ -1,0 +1,1 @@
+"""Weights: where they are and whether they are what they should be."""

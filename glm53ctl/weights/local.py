@@ -1,0 +1,20 @@
+"""Weights that lie in a directory already."""
+
+import hashlib
+from pathlib import Path
+
+
+def quick_digest(directory: Path) -> str:
+    """Return a digest of names, sizes and the small JSON files of a checkpoint directory.
+
+    Reads no shard: 176 GB are not hashed at every start. Two nodes whose digests agree have the
+    same files of the same sizes and the same index; their contents are `weights verify`'s matter.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(directory.iterdir()) if directory.is_dir() else ():
+        if file.name.startswith(".") or not file.is_file():
+            continue
+        digest.update(f"{file.name} {file.stat().st_size}\n".encode())
+        if file.suffix == ".json":
+            digest.update(file.read_bytes())
+    return digest.hexdigest()

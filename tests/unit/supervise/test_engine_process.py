@@ -1,0 +1,188 @@
+"""Nothing of an engine survives. The engine here is a shell that behaves as badly as one."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from glm53ctl.supervise.engine import EngineProcess
+from glm53ctl.supervise.proctree import adopt_orphans
+
+DEADLINE = 20.0
+# A main process that ignores SIGTERM, a child in a session of its own, and an orphan of an orphan.
+UNRULY = "trap '' TERM; setsid sleep 1001 & (setsid sleep 1002 &) ; sleep 1003 & echo up; wait"
+
+
+def wait_for(condition, what):
+    limit = time.monotonic() + DEADLINE
+    while not (value := condition()):
+        assert time.monotonic() < limit, f"waited {DEADLINE} s for {what}"
+        time.sleep(0.02)
+    return value
+
+
+def sleepers(marker: str) -> list[int]:
+    """Pids of the processes that carry this test's marker in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("GLM53_TEST_MARKER") == marker and process.pid != os.getpid():
+                found.append(process.pid)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+@pytest.fixture
+def marker(tmp_path):
+    name = tmp_path.name
+    yield name
+    for pid in sleepers(name):
+        os.kill(pid, signal.SIGKILL)
+
+
+async def start(script: str, marker: str, log: Path, on_line=lambda _: None) -> EngineProcess:
+    adopt_orphans()
+    environment = {**os.environ, "GLM53_TEST_MARKER": marker}
+    return await EngineProcess.start(["/bin/bash", "-c", script], environment, log, on_line)
+
+
+async def until_up(engine: EngineProcess) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while "up" not in engine.evidence:
+            await asyncio.sleep(0.02)
+
+
+def test_end_leaves_nothing_of_an_unruly_tree(marker, tmp_path):
+    async def scenario():
+        engine = await start(UNRULY, marker, tmp_path / "log")
+        await until_up(engine)
+        assert len(sleepers(marker)) >= 4
+        await engine.end()
+        assert engine.left == []
+
+    asyncio.run(scenario())
+    assert sleepers(marker) == []
+
+
+def test_children_of_an_engine_that_exits_by_itself_go_too(marker, tmp_path):
+    async def scenario():
+        engine = await start("setsid sleep 1001 & echo up; exit 0", marker, tmp_path / "log")
+        await asyncio.wait_for(engine.ended.wait(), DEADLINE)
+        assert engine.exit_code == 0
+        await engine.end()
+
+    asyncio.run(scenario())
+    assert sleepers(marker) == []
+
+
+def test_a_killed_guard_takes_the_engine_along(marker, tmp_path):
+    async def scenario():
+        engine = await start(UNRULY, marker, tmp_path / "log")
+        await until_up(engine)
+        engine.guard.kill()
+        await asyncio.wait_for(engine.ended.wait(), DEADLINE)
+        await engine.end()
+
+    asyncio.run(scenario())
+    assert sleepers(marker) == []
+
+
+def test_a_killed_supervisor_takes_everything_along(marker, tmp_path):
+    code = (
+        "import asyncio, os, sys; from pathlib import Path;"
+        "from glm53ctl.supervise.engine import EngineProcess\n"
+        "async def main():\n"
+        "    await EngineProcess.start(['/bin/bash', '-c', sys.argv[1]], dict(os.environ),"
+        " Path(sys.argv[2]), lambda line: print(line, flush=True))\n"
+        "    await asyncio.sleep(1000)\n"
+        "asyncio.run(main())"
+    )
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", code, UNRULY, str(tmp_path / "log")],
+        env={**os.environ, "GLM53_TEST_MARKER": marker},
+        stdout=subprocess.PIPE,
+    )
+    assert supervisor.stdout.readline() == b"up\n"
+    supervisor.kill()
+    supervisor.wait()
+    supervisor.stdout.close()
+    wait_for(lambda: not sleepers(marker), "the engine to be gone with its supervisor")
+
+
+def test_a_polite_engine_gets_its_time(marker, tmp_path):
+    script = "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done"
+
+    async def scenario():
+        engine = await start(script, marker, tmp_path / "log")
+        await until_up(engine)
+        await engine.end(grace_seconds=DEADLINE)
+        assert engine.exit_code == 7
+        assert "bye" in engine.evidence
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_is_not_deaf_to_signals_because_its_guard_is(marker, tmp_path):
+    """Ignored signals are inherited across exec; vLLM needs SIGTERM and SIGINT."""
+
+    async def scenario():
+        engine = await start("sleep 1001 & echo up; exec sleep 1002", marker, tmp_path / "log")
+        await until_up(engine)
+        await engine.end(grace_seconds=DEADLINE)
+        assert engine.exit_code == -signal.SIGTERM
+
+    asyncio.run(scenario())
+
+
+def test_a_program_that_does_not_exist_is_an_end_with_a_reason(tmp_path):
+    async def scenario():
+        adopt_orphans()
+        engine = await EngineProcess.start(
+            [str(tmp_path / "vllm")], {}, tmp_path / "log", lambda _: None
+        )
+        await asyncio.wait_for(engine.ended.wait(), DEADLINE)
+        assert (engine.exit_code, engine.failure) == (127, "No such file or directory")
+        await engine.end()
+
+    asyncio.run(scenario())
+
+
+def test_progress_bars_arrive_line_by_line_and_bytes_that_are_no_text_do_no_harm(marker, tmp_path):
+    lines: list[str] = []
+
+    async def scenario():
+        script = r"printf 'a 1/3\ra 2/3\ra 3/3\n\xff\xfe\nlast'"
+        engine = await start(script, marker, tmp_path / "log", lines.append)
+        await asyncio.wait_for(engine.ended.wait(), DEADLINE)
+        await engine.end()
+
+    asyncio.run(scenario())
+    assert lines[:3] == ["a 1/3", "a 2/3", "a 3/3"]
+    assert lines[-1] == "last"
+    assert (tmp_path / "log").read_text().splitlines() == lines
+
+
+def test_shared_memory_of_a_killed_engine_is_removed(marker, tmp_path):
+    code = (
+        "from multiprocessing import shared_memory, resource_tracker\n"
+        f"m = shared_memory.SharedMemory('glm53-{marker}', create=True, size=4096)\n"
+        "print('up', flush=True)\n"
+        "import time; time.sleep(1000)"
+    )
+    segment = Path("/dev/shm") / f"glm53-{marker}"
+
+    async def scenario():
+        engine = await start(f'exec {sys.executable} -c "{code}"', marker, tmp_path / "log")
+        await until_up(engine)
+        assert segment.exists()
+        await engine.end()
+
+    asyncio.run(scenario())
+    assert not segment.exists()
