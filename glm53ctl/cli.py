@@ -70,7 +70,6 @@ def rank(
     set_: SetOption = None,
 ) -> None:
     """Supervise one rank in the foreground (what the systemd units run)."""
-    from glm53ctl.config.sources import write_override
     from glm53ctl.supervise.rank import RankSupervisor
 
     logging.basicConfig(level=logging.INFO, format=f"rank {number}: %(message)s")
@@ -78,9 +77,7 @@ def rank(
     nodes = _load(config, set_).config.nodes
     if number >= len(nodes):
         raise UserError("RANK_UNKNOWN", f"there is no rank {number}: `nodes` lists {len(nodes)}.")
-    supervisor = RankSupervisor(
-        number, lambda: load(config, overrides=set_ or ()).config, write_override
-    )
+    supervisor = RankSupervisor(number, lambda: load(config, overrides=set_ or ()).config)
     asyncio.run(supervisor.run())
 
 
@@ -218,11 +215,14 @@ def config_check(
 @config_app.command("import")
 def config_import(
     file: Annotated[Path, typer.Argument(help="A recipe's .env or local.sh.")],
+    head_address: Annotated[
+        str | None, typer.Option(help="The head's address on the fabric, if the file lacks it.")
+    ] = None,
 ) -> None:
     """Turn a recipe's settings file into ours, without executing it."""
     from glm53ctl.config.recipes import import_file, render_imported
 
-    text, notes = render_imported(import_file(file))
+    text, notes = render_imported(import_file(file, head_address=head_address))
     print(text, end="")
     for note in notes:
         err.print(note, style="dim", markup=False)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from glm53ctl.config.schema import Config
 from glm53ctl.facts.memory import available_gib
+from glm53ctl.facts.network import device_of
 from glm53ctl.facts.ports import can_listen, holder
 from glm53ctl.findings import Finding, Severity
 
@@ -16,10 +17,25 @@ from glm53ctl.findings import Finding, Severity
 def check_start(config: Config, rank: int) -> list[Finding]:
     """Return what forbids a start of `rank` on this node; empty when nothing does."""
     node = config.nodes[rank].name
-    findings = [*_engine(config), *_weights(config), *_memory(config)]
+    findings = [
+        *_address(config, rank),
+        *_engine(config),
+        *_weights(config),
+        *_memory(config),
+    ]
     if rank == 0:
         findings += _ports(config)
     return [finding.model_copy(update={"node": node}) for finding in findings]
+
+
+def _address(config: Config, rank: int) -> Iterator[Finding]:
+    address = config.nodes[rank].address
+    if not address.is_loopback and device_of(address) is None:
+        yield _fail(
+            "NET_ADDRESS_MISSING",
+            f"no network device here has {address} (nodes[{rank}].address).",
+            "Plug in the cable and give its port that address, or correct the configuration.",
+        )
 
 
 def _engine(config: Config) -> Iterator[Finding]:

@@ -25,7 +25,9 @@ class Row(NamedTuple):
 
 def one_line(value: JsonValue) -> str:
     """Return a value as it can be written after `--set path=`."""
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
+    text: str = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, width=10**9, allow_unicode=True
+    )
     return text.removesuffix("...\n").strip()
 
 

@@ -60,7 +60,7 @@ def _raise_on_failures(findings: list[Finding]) -> None:
     count = f"{len(failures)} mistakes" if len(failures) > 1 else "a mistake"
     lines = "".join(f"\n  {finding.sentence()}" for finding in failures)
     raise ConfigError(
-        code="CFG_INVALID", message=f"The configuration has {count}:{lines}", findings=findings
+        code="CFG_INVALID", message=f"The configuration has {count}:{lines}", findings=failures
     )
 
 

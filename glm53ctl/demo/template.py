@@ -39,10 +39,8 @@ Call one in this form:
 <|system|>
 {{ text_of(message.content) }}
 {%- elif message.role == 'tool' -%}
-{%- if loop.first or messages[loop.index0 - 1].role != 'tool' -%}<|observation|>{%- endif %}
-<tool_response>
-{{ text_of(message.content) }}
-</tool_response>
+{%- if loop.first or messages[loop.index0 - 1].role != 'tool' -%}<|observation|>{%- endif -%}
+{{- '\\n<tool_response>\\n' ~ text_of(message.content) ~ '\\n</tool_response>' -}}
 {%- elif message.role == 'assistant' -%}
 {%- set thought = message.reasoning_content or message.reasoning or '' -%}
 <|assistant|>

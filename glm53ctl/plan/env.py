@@ -129,8 +129,8 @@ COMMON = (
     Variable("TILELANG_CACHE_DIR", _cache("tilelang", cuda_only=True), CACHES),
     Variable("FLASHINFER_WORKSPACE_BASE", _cache("flashinfer", cuda_only=True), CACHES),
     Variable("CUDA_CACHE_PATH", _cache("nv", cuda_only=True), CACHES),
-    # NCCL as it is known to work on GB10: RoCE v2, never a silent fall-back to TCP, rails kept
-    # apart, none of the features that need NVLink or map memory twice.
+    # NCCL as the vLLM recipe sets it for its GB10 pairs: RoCE v2, no silent fall-back to TCP, rails
+    # kept apart, no NVLink features, no CUDA virtual memory. Not measured by this project.
     Variable("NCCL_NET", _over_rdma("IB")),
     Variable("NCCL_NET_PLUGIN", _over_rdma("none")),
     Variable("NCCL_IB_DISABLE", _over_rdma("0")),

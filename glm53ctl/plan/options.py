@@ -165,9 +165,9 @@ def thinking(config: Config) -> list[str]:
 def platform(config: Config) -> list[str]:
     """Return what the device needs.
 
-    On GB10 FlashInfer's autotuning does not come to an end, and the persistent top-k of the
-    sparse indexer, the default there, is not safe while decoding. On a CPU the custom all-reduce
-    does not exist.
+    The vLLM recipe found on GB10 that FlashInfer's autotuning hangs a rank, and replaced the
+    persistent top-k of the sparse indexer, the default there. On a CPU there is no custom
+    all-reduce.
     """
     if config.engine.platform == "cpu":
         return ["--disable-custom-all-reduce"]

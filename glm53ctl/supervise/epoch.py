@@ -17,6 +17,7 @@ import httpx
 
 from glm53ctl.config.schema import Config
 from glm53ctl.facts.memory import available_gib
+from glm53ctl.facts.network import device_of
 from glm53ctl.plan import RankPlan, launch_env, plan_rank, read_secrets
 from glm53ctl.plan.ranks import API_KEY
 from glm53ctl.supervise.canary import CanaryError, Target, ask_canary
@@ -68,7 +69,8 @@ class Epoch:
         """Fix who takes part: a peer that comes back as another run ends this epoch."""
         runs = {r: p.identity.run_id for r, p in link.peers.items() if p.identity is not None}
         tracker = StageTracker(config.supervise.limits, time.monotonic())
-        return cls(config, rank, number, link, plan_rank(config, rank), environ, tracker, runs)
+        plan = plan_rank(config, rank, device_of(config.nodes[rank].address))
+        return cls(config, rank, number, link, plan, environ, tracker, runs)
 
     async def launch(self) -> None:
         """Start the engine; keep its log and drop the oldest ones."""

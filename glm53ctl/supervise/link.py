@@ -164,6 +164,8 @@ class PairLink:
             self.stranger = _denied(f"a connection from {origin[0]} was refused: {error}.")
         except (ConnectionError, TimeoutError):
             pass  # a stranger that went away; a peer comes back
+        except asyncio.CancelledError:
+            pass  # `close`; nobody awaits this task, and asyncio would log it as a failure
         finally:
             writer.close()
             self.changed.set()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from glm53ctl.config.schema import Config
+from glm53ctl.config.sources import clear_override
 from glm53ctl.errors import EXIT_BAD_INPUT, UserError
 from glm53ctl.supervise.proctree import adopt_orphans, die_with_parent, kill_descendants
 
@@ -34,8 +35,9 @@ class LocalPair:
     _due: dict[int, float] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Start all ranks."""
+        """Start all ranks, with the configuration as it is: nothing of an earlier run."""
         adopt_orphans()
+        clear_override(self.config)
         for rank in range(self.config.world_size):
             self._start(rank)
 

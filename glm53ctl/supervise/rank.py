@@ -11,12 +11,13 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from glm53ctl.checks.start import check_start
 from glm53ctl.config.schema import Config
+from glm53ctl.config.sources import clear_override, write_override
 from glm53ctl.engine.check import engine_version
 from glm53ctl.errors import UserError
 from glm53ctl.facts.memory import available_gib
@@ -51,7 +52,6 @@ class RankSupervisor:
 
     rank: int
     load: Callable[[], Config]
-    override: Callable[[Config, Sequence[str]], object]
     config: Config = field(init=False)
     ledger: Ledger = field(init=False)
     link: PairLink = field(init=False)
@@ -294,9 +294,9 @@ class RankSupervisor:
         log.warning("epoch %d ends: %s: %s", epoch.number, loss.code, loss.message)
         if not drains:  # the other engine ends now, not after this one
             await self.link.broadcast(End(loss=loss))
-        grace = self.config.supervise.stop_grace_seconds if loss.commanded else 0.0
-        if drains:
-            grace += self.config.serve.drain_seconds
+        # Only the head has requests to finish; anything else is killed without waiting.
+        rules = self.config.supervise
+        grace = self.config.serve.drain_seconds + rules.stop_grace_seconds if drains else 0.0
         await self._while(epoch.end(grace))
         if drains:
             await self.link.broadcast(End(loss=loss))
@@ -348,13 +348,23 @@ class RankSupervisor:
             await self.link.broadcast(order)
         self.losses_in_a_row, self.retry_at = 0, None
         if order.action == "stop":
+            clear_override(self.config)
             self.stopping = True
             return
         self.ledger.resume()  # somebody has looked
         if order.action == "restart":
-            if order.overrides:
-                self.override(self.config, order.overrides)
+            self._set_override(order.overrides)
             self.reload = True
+
+    def _set_override(self, overrides: tuple[str, ...]) -> None:
+        """Keep the settings of the coming run, or forget those of the last."""
+        if not overrides:
+            clear_override(self.config)
+            return
+        try:
+            write_override(self.config, overrides)
+        except UserError as error:  # judged before the order was given; this node sees it otherwise
+            log.error("the override is not used: %s", error)
 
     # --- telling --------------------------------------------------------------------------------
 

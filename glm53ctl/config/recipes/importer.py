@@ -16,7 +16,7 @@ from glm53ctl.config.recipes.judge import keep_what_stands
 from glm53ctl.config.recipes.names import NO_COUNTERPART, SAME_NAME, Recipe
 from glm53ctl.config.recipes.nodes import make_nodes
 from glm53ctl.config.recipes.shell import Assigned, read_shell
-from glm53ctl.config.recipes.values import HANDLERS, same
+from glm53ctl.config.recipes.values import HANDLERS, JUDGED_WORD_BY_WORD, same
 from glm53ctl.config.recipes.work import Note, Verdict, Work
 from glm53ctl.config.validation import nested
 from glm53ctl.errors import UserError
@@ -107,9 +107,8 @@ def _tree(work: Work) -> dict[str, JsonValue]:
 def _taken_notes(work: Work) -> Iterator[Note]:
     for path, one in work.taken.items():
         if path == "nodes":
-            for variable in work.variables.values():
-                if variable.name in names.NODE_NAMES:
-                    yield Note(variable.line, variable.name, Verdict.TAKEN, "part of nodes")
+            for variable in (v for name, v in work.variables.items() if name in work.used):
+                yield Note(variable.line, variable.name, Verdict.TAKEN, "part of nodes")
         elif one.key not in names.SECRETS:
             reason = f"{path}: {shown(path, one.value)}"
             yield Note(one.line, one.key, Verdict.TAKEN, reason)
@@ -124,6 +123,15 @@ def _changed(work: Work) -> Iterator[Note]:
     yield Note(0, "licenses", Verdict.CHANGED, reason)
 
 
+def _silent(work: Work) -> Iterator[Note]:
+    """Yield a note for each variable that nothing was said about."""
+    said = {note.key for note in work.notes}
+    for variable in work.variables.values():
+        if variable.name not in said:
+            reason = "nothing here is made of it"
+            yield Note(variable.line, variable.name, Verdict.NO_COUNTERPART, reason)
+
+
 def import_recipe(text: str, name: str, *, head_address: str | None = None) -> Imported:
     """Read a recipe's settings file without executing it.
 
@@ -136,13 +144,19 @@ def import_recipe(text: str, name: str, *, head_address: str | None = None) -> I
         reason = f"not read: {unread.reason}"
         work.notes.append(Note(unread.line, unread.name, Verdict.NOT_READ, reason))
     paths = _paths_of(work.recipe)
+    lists = [v for v in shell.assigned.values() if v.name in JUDGED_WORD_BY_WORD]
+    single = [v for v in shell.assigned.values() if v.name not in JUDGED_WORD_BY_WORD]
     # Names that others lean on come first: what counts of *_TOKENS depends on the method.
-    for variable in sorted(shell.assigned.values(), key=lambda v: v.name in HANDLERS):
+    for variable in sorted(single, key=lambda v: v.name in HANDLERS):
         _variable(work, variable, paths)
     make_nodes(work, head_address)
     keep_what_stands(work)
+    for variable in lists:
+        _variable(work, variable, paths)
+    keep_what_stands(work)
     work.notes += _changed(work)
     work.notes += _taken_notes(work)
+    work.notes += _silent(work)
     return Imported(name, _tree(work), sorted(work.notes))
 
 
@@ -155,11 +169,13 @@ def import_file(path: Path) -> Imported:
         raise UserError("CFG_FILE", f"{path}: cannot read it: {what}.") from None
 
 
+def _line(name: str, note: Note) -> str:
+    """Return a note as one line for a terminal."""
+    place = f"{name}:{note.line}" if note.line else name
+    verdict = "" if note.verdict is Verdict.NOT_READ else f"{note.verdict.value}: "
+    return ": ".join(part for part in (place, note.key, verdict + note.reason) if part)
+
+
 def render_imported(imported: Imported) -> tuple[str, list[str]]:
     """Return the configuration file, and one line for a terminal about each line read."""
-    lines = [
-        f"{imported.name}{f':{note.line}' if note.line else ''}: "
-        f"{f'{note.key}: ' if note.key else ''}{note.verdict.value}: {note.reason}"
-        for note in imported.notes
-    ]
-    return imported.to_yaml(), lines
+    return imported.to_yaml(), [_line(imported.name, note) for note in imported.notes]

@@ -42,8 +42,9 @@ def _judge(
 
 
 def why_not(work: Work, path: str, value: JsonValue) -> str:
-    """Return why one setting alone cannot stand, "" when it can."""
-    found = _judge(work.recipe, {path: value})
+    """Return why one setting cannot stand beside what was taken, "" when it can."""
+    beside = {known: one.value for known, one in work.taken.items()}
+    found = _judge(work.recipe, {**beside, path: value})
     return next((reason for paths, _, reason in found if path in paths), "")
 
 

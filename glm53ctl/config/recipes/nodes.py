@@ -18,10 +18,17 @@ def _ipv4(text: str) -> str | None:
         return None
 
 
+def _assumed(work: Work, name: str, address: str) -> str:
+    """Return the recipe's default address, and say that it was assumed."""
+    reason = f"assumed to be {address}, the recipe's default; it must be on the ConnectX-7 link"
+    work.notes.append(Note(0, name, Verdict.CHANGED, reason))
+    return address
+
+
 def _workers(work: Work) -> list[str | None]:
     """Return the workers' addresses, None for one that is only known by a name."""
     if work.recipe is Recipe.VLLM:
-        return [_ipv4(work.text("WORKER_IP") or "10.0.0.2")]
+        return [_ipv4(work.text("WORKER_IP") or _assumed(work, "WORKER_IP", "10.0.0.2"))]
     ranks = [rank for rank in ("", "2", "3") if work.text(f"WORKER{rank}")]
     return [
         _ipv4(work.text(f"FABRIC_PEER{rank}") or work.text(f"WORKER{rank}").rpartition("@")[2])
@@ -31,7 +38,7 @@ def _workers(work: Work) -> list[str | None]:
 
 def _head(work: Work, given: str | None) -> str | None:
     if work.recipe is Recipe.VLLM:
-        return _ipv4(given or work.text("HEAD_IP") or "10.0.0.1")
+        return _ipv4(given or work.text("HEAD_IP") or _assumed(work, "HEAD_IP", "10.0.0.1"))
     return _ipv4(given or work.text("MASTER_ADDR"))
 
 
@@ -57,7 +64,7 @@ def make_nodes(work: Work, head_address: str | None) -> None:
     known = [address for address in addresses if address is not None]
     if len(known) < max(2, len(addresses)):
         what = "the head's address" if addresses[0] is None else "a worker's IPv4 address"
-        reason = f"{what} on the fabric is not in the file: write `nodes` yourself"
+        reason = f"not read: {what} on the fabric is not in the file: write `nodes` yourself"
         work.notes.append(Note(0, "nodes", Verdict.NOT_READ, reason))
         return
     line = min((variable.line for variable in said), default=0)

@@ -126,6 +126,9 @@ def _extra_env(work: Work, variable: Assigned) -> None:
         work.take(variable, "engine.extra_env", kept)
 
 
+JUDGED_WORD_BY_WORD = frozenset({"EXTRA_ARGS", "GLM53_EXTRA_ENV"})
+"""Lists whose words are judged one by one, beside everything else that was taken."""
+
 HANDLERS: Mapping[str, Handler] = {
     "CONTEXT": _context,
     "DFLASH_TOKENS": _tokens_of("dflash"),

@@ -50,9 +50,11 @@ class Work:
     variables: Mapping[str, Assigned]
     taken: dict[str, Taken] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
 
     def text(self, name: str) -> str:
         """Return a variable's value, "" when it is not set."""
+        self.used.add(name)
         found = self.variables.get(name)
         return found.value if found else ""
 

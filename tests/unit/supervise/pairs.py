@@ -25,9 +25,7 @@ def pair_config(tmp_path, **changes) -> Config:
 
 
 def identity(config: Config, rank: int, **changes) -> Identity:
-    made = identify(
-        config, rank, f"run-{rank}", engine_version="0.33.0", closure="c", weights="w"
-    )
+    made = identify(config, rank, f"run-{rank}", engine_version="0.33.0", closure="c", weights="w")
     return made.model_copy(update=changes)
 
 

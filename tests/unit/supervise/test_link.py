@@ -93,9 +93,7 @@ def test_a_wrong_token_is_refused_and_both_sides_say_so(tmp_path):
         ({"version": "9.9"}, "PAIR_VERSION", ("9.9",)),
     ],
 )
-def test_a_mismatch_is_refused_with_both_values_on_both_sides(
-    tmp_path, changes, code, both_values
-):
+def test_a_mismatch_is_refused_with_both_values_on_both_sides(tmp_path, changes, code, both_values):
     async def scenario():
         config = pair_config(tmp_path)
         head, worker = make(config, 0), make(config, 1, **changes)
@@ -164,9 +162,7 @@ def test_a_dead_supervisor_is_noticed_after_the_short_grace(tmp_path):
                 task.cancel()
             worker.peers[0].channel.writer.transport.abort()
             rules = config.link
-            await until(
-                lambda: head.peers[1].lost(rules, "run-1", time.monotonic()), "the loss"
-            )
+            await until(lambda: head.peers[1].lost(rules, "run-1", time.monotonic()), "the loss")
             assert "supervisor is gone" in head.peers[1].lost(rules, "run-1", time.monotonic())
 
     run(scenario)
@@ -203,7 +199,7 @@ def test_garbage_on_the_port_does_not_disturb_the_pair(tmp_path):
     run(scenario)
 
 
-# --- the patience with a peer, without a network ---------------------------------------------------
+# --- the patience with a peer, without a network ---
 
 RULES = LinkRules(closed_grace_seconds=1.0, silence_grace_seconds=90.0)
 

@@ -15,7 +15,11 @@ RANK0_LINES = [
     ("INFO rank 0 in world size 2 is assigned as DP rank 0, PP rank 0", Stage.NCCL, None),
     ("INFO Starting to load model /var/lib/glm53/weights/model...", Stage.LOAD, None),
     ("Loading safetensors checkpoint shards:   0% Completed | 0/120 [00:00<?]", Stage.LOAD, 0),
-    ("Loading safetensors checkpoint shards:  25% Completed | 30/120 [00:09<00:27]", Stage.LOAD, 25),
+    (
+        "Loading safetensors checkpoint shards:  25% Completed | 30/120 [00:09<00:27]",
+        Stage.LOAD,
+        25,
+    ),
     ("INFO Loading weights took 41.20 seconds", Stage.KV, None),
     ("INFO GPU KV cache size: 982,612 tokens", Stage.GRAPHS, None),
     ("Capturing CUDA graphs (decode, FULL):  50%|##### | 4/8 [00:03<00:03]", Stage.GRAPHS, 50),

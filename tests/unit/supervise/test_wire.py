@@ -57,7 +57,7 @@ def test_what_is_sent_arrives_in_both_directions():
 
 def test_the_secret_never_travels():
     async def scenario():
-        one, two, there, back = await channels()
+        one, _two, there, back = await channels()
         await one.send(Launch(epoch=1))
         assert not any(TOKEN in line for line in there.lines + back.lines)
 
@@ -116,7 +116,7 @@ def test_a_stranger_s_greeting_is_refused():
     async def scenario():
         reader = asyncio.StreamReader()
         reader.feed_data(b"SSH-2.0-OpenSSH_9.2\r\n")
-        with pytest.raises(LinkDeniedError, match="SSH-2.0"):
+        with pytest.raises(LinkDeniedError, match="SSH-2"):
             await open_channel(reader, Pipe(), TOKEN, speaks_first=False)
 
     asyncio.run(scenario())

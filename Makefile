@@ -1,0 +1,83 @@
+# What a contributor types. `make help` lists it.
+#
+#   PYTHON=python3.12        the interpreter of the tools, 3.11 or newer
+#   ENGINE_PYTHON=/path      the CPython 3.11 of the engine, if the installer shall not search
+#   ARGS="--once"            arguments of the demo and of the bench
+
+PYTHON ?= python3
+ENGINE_PYTHON ?=
+ARGS ?=
+TORCH_WHEELS ?= $(shell $(TOOL)/python -c 'from glm53ctl.engine.build import TORCH_INDEX as i; print(i)')/torch/
+UPGRADE ?=
+
+TOOL := .venv/bin
+# The stamps carry the path of the checkout: a virtual environment that was moved is broken.
+TOOL_READY := .venv/ready$(subst /,-,$(CURDIR))
+ENGINE_READY := .engine/ready$(subst /,-,$(CURDIR))
+OVERLAY_SOURCES := $(shell find overlay -name '*.py' -o -name '*.toml')
+PIP := $(TOOL)/python -m pip install --quiet --disable-pip-version-check --no-input
+COMPILE = $(TOOL)/uv pip compile --quiet --generate-hashes --no-annotate --no-header \
+	--no-emit-index-url --no-emit-find-links $(UPGRADE)
+
+.DELETE_ON_ERROR:
+.PHONY: setup demo test lint types unit bench lock clean help
+
+help: ## show this list
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: $(TOOL_READY) $(ENGINE_READY) ## make the tools (.venv) and the CPU engine (.engine)
+
+demo: setup ## serve a tiny model with two real ranks on this machine's CPU
+	@$(TOOL)/glm53ctl demo $(ARGS)
+
+test: lint types setup ## everything that CI runs: style, types, unit tests, engine tests
+	@$(TOOL)/python -m pytest -q
+
+lint: $(TOOL_READY) ## style of the Python sources
+	@$(TOOL)/ruff check --quiet .
+	@$(TOOL)/ruff format --quiet --check .
+
+types: $(TOOL_READY) ## types of the Python sources
+	@$(TOOL)/mypy --no-error-summary
+
+unit: $(TOOL_READY) ## the tests that need no engine
+	@$(TOOL)/python -m pytest -q -m 'not engine' tests/unit
+
+bench: setup ## measure
+	@$(TOOL)/glm53ctl bench $(ARGS)
+
+# Exact versions and digests of all that is installed, for every interpreter or for the one that
+# is named. Versions stay as they are unless they must change; UPGRADE=--upgrade takes the newest.
+# TORCH_WHEELS is a page or a folder with the CPU build of torch.
+lock: $(TOOL_READY) $(TOOL)/uv ## compile lock/*.txt anew
+	@$(COMPILE) lock/uv.in -o lock/uv.txt --universal --python-version 3.11
+	@$(COMPILE) pyproject.toml -o lock/tool.txt --extra dev --universal --python-version 3.11
+	@$(COMPILE) lock/engine-cpu.in -o lock/engine-cpu.txt --excludes lock/engine-cpu.exclude \
+		--find-links $(TORCH_WHEELS) --only-binary :all: \
+		--python-version 3.11 --python-platform x86_64-manylinux_2_35
+	@$(COMPILE) lock/engine-cuda-aarch64.in -o lock/engine-cuda-aarch64.txt \
+		-c lock/engine-cuda-aarch64.constraint --only-binary :all: \
+		--python-version 3.12 --python-platform aarch64-manylinux_2_39
+
+clean: ## remove the tools, the engine and what the demo and the tests left
+	@rm -rf .venv .engine .demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(TOOL_READY): lock/tool.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not a program. Install Python 3.11 or newer (Debian, Ubuntu: apt install python3 python3-venv)." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "The tools need Python 3.11 or newer and this is $$($(PYTHON) -V). Name another one: make PYTHON=python3.12 setup" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "Python's venv module is missing. Install it (Debian, Ubuntu: apt install python3-venv)." >&2; exit 1; }
+	@echo "tools: Python packages from lock/tool.txt"
+	@[ -e $(TOOL_READY) ] || $(PYTHON) -m venv --clear .venv
+	@$(PIP) --require-hashes -r lock/tool.txt
+	@$(PIP) --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+# The installer has a stamp of its own, which looks at contents; this one spares its start.
+$(ENGINE_READY): lock/engine-cpu.txt $(OVERLAY_SOURCES) $(wildcard glm53ctl/engine/*.py) | $(TOOL_READY)
+	@$(TOOL)/python -m glm53ctl.engine .engine $(ENGINE_PYTHON)
+	@touch $@
+
+$(TOOL)/uv: lock/uv.txt | $(TOOL_READY)
+	@$(PIP) --require-hashes -r lock/uv.txt
+	@touch $@

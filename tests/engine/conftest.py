@@ -1,0 +1,193 @@
+"""The real two-rank CPU engine under real supervisors, with the demo's model."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from glm53ctl.config.sources import load
+from glm53ctl.demo.run import DemoFiles, prepare
+from glm53ctl.status.snapshot import Snapshot, gather
+from glm53ctl.supervise.local import LocalPair
+from glm53ctl.supervise.proctree import descendants
+
+REPOSITORY = Path(__file__).parents[2]
+START_SECONDS = 150.0
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.engine)
+
+
+@pytest.fixture(scope="session")
+def engine_prefix() -> Path:
+    prefix = Path(os.environ.get("GLM53_ENGINE", REPOSITORY / ".engine"))
+    assert (prefix / "bin/vllm").exists(), f"no engine in {prefix}: run `make setup` first"
+    return prefix
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(condition, what: str, seconds: float):
+    """Return the condition's first true value; fail with `what` at the deadline."""
+    limit = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < limit, f"waited {seconds:.0f} s for {what}"
+        time.sleep(0.05)
+    return value
+
+
+class Bed:
+    """A directory with model, token and configuration, and the supervisors started from it."""
+
+    def __init__(self, root: Path, files: DemoFiles) -> None:
+        self.root = root
+        self.settings = yaml.safe_load(files.config.read_text())
+        self.settings |= {
+            "api": {"port": free_port()},
+            "fabric": {"master_port": free_port(), "link_port": free_port()},
+            "paths": {"state_dir": str(root / "state"), "run_dir": str(root / "run")},
+        }
+        self.settings["supervise"] = {
+            "backoff_seconds": 0.1,
+            "frozen_seconds": 2,
+            "crash_limit": 100,
+        }
+        self.path = self.write("config.yaml")
+        self.config = load(self.path).config
+        self.children: list[subprocess.Popen] = []
+
+    def write(self, name: str, **changes) -> Path:
+        path = self.root / name
+        path.write_text(yaml.safe_dump(self.settings | changes))
+        return path
+
+    def start_rank(self, rank: int, path: Path | None = None) -> subprocess.Popen:
+        with (self.root / f"supervisor{rank}.log").open("ab") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "glm53ctl", "rank", str(rank), "-c", str(path or self.path)],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.children.append(child)
+        return child
+
+    def stop(self) -> None:
+        for child in self.children:
+            child.terminate()
+        for child in self.children:
+            child.wait(60)
+        self.children = []
+
+    def snapshot(self) -> Snapshot:
+        return gather(self.config)
+
+    def status(self) -> dict:
+        """What `glm53ctl status --json` prints, through the command itself."""
+        done = subprocess.run(
+            [sys.executable, "-m", "glm53ctl", "status", "--json", "-c", str(self.path)],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert done.returncode in (0, 3), done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="session")
+def demo_files(engine_prefix, tmp_path_factory) -> DemoFiles:
+    files = DemoFiles(tmp_path_factory.mktemp("demo"))
+    prepare(files, engine_prefix, print)
+    yield files
+    shutil.rmtree(files.run_dir, ignore_errors=True)
+
+
+@pytest.fixture
+def bed(demo_files, tmp_path):
+    made = Bed(tmp_path, demo_files)
+    yield made
+    made.stop()
+
+
+class ServingPair(Bed):
+    """A pair that is kept alive as `glm53ctl up` keeps it, and can be hurt."""
+
+    def __init__(self, root: Path, files: DemoFiles) -> None:
+        super().__init__(root, files)
+        self.pair = LocalPair(self.config, ["--config", str(self.path)])
+        self._over = threading.Event()
+        self._tender = threading.Thread(target=self._tend)
+
+    def _tend(self) -> None:
+        while not self._over.wait(0.05):
+            self.pair.tend()
+
+    def serve(self) -> None:
+        self._tender.start()
+
+    def close(self) -> int:
+        self._over.set()
+        self._tender.join()
+        return self.pair.stop()
+
+    def until_ready(self, epoch: int = 0) -> Snapshot:
+        def ready():
+            snapshot = self.snapshot()
+            return snapshot if snapshot.ready and snapshot.epoch > epoch else None
+
+        return wait_for(ready, f"an epoch after {epoch} to be ready", START_SECONDS)
+
+    def engine_pids(self) -> set[int]:
+        """All processes below the supervisors, guards included."""
+        return {p.pid for rank in self.pair.ranks.values() for p in descendants(rank.pid)}
+
+    def engine_main(self, rank: int) -> int:
+        return self.snapshot().ranks[rank].engine.pid
+
+    def worker(self, rank: int) -> int:
+        processes = self.snapshot().ranks[rank].engine.processes
+        return next(pid for pid, title in processes.items() if "Worker" in title)
+
+
+@pytest.fixture(scope="module")
+def serving(demo_files, tmp_path_factory):
+    pair = ServingPair(tmp_path_factory.mktemp("pair"), demo_files)
+    yield pair
+    assert pair.close() == 0, "processes were left behind"
+
+
+def alive(pids) -> set[int]:
+    """Those of the pids that are processes and no zombies."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                found.add(pid)
+    return found
+
+
+def hurt(pid: int, signum: int) -> float:
+    os.kill(pid, signum)
+    return time.monotonic()
+
+
+KILL, STOP = signal.SIGKILL, signal.SIGSTOP

@@ -1,0 +1,239 @@
+"""Deaths and hangs of the real engine: noticed, ended on both sides, and serving again.
+
+One pair lives through all of them, in order; the first test starts it with rank 1 late.
+"""
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from conftest import KILL, START_SECONDS, STOP, alive, hurt, wait_for
+
+from glm53ctl.supervise.report import Phase
+
+ENDS_WITHIN = 10.0
+"""Deadline only; the time that was needed is recorded, not asserted."""
+LATE_SECONDS = 30.0
+RESULTS = Path(os.environ.get("GLM53_RESULTS", os.devnull))
+MEASURED: list[dict] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def results():
+    yield
+    RESULTS.write_text(json.dumps(MEASURED, indent=2) + "\n")
+
+
+def complete(pair) -> str:
+    answer = httpx.post(
+        f"http://127.0.0.1:{pair.config.api.port}/v1/chat/completions",
+        json={
+            "model": pair.config.serve.model_name,
+            "messages": [{"role": "user", "content": pair.config.canary.prompt}],
+            "temperature": 0,
+            "max_tokens": pair.config.canary.max_tokens,
+            "chat_template_kwargs": {"enable_thinking": False},
+        },
+        timeout=60,
+        trust_env=False,
+    )
+    answer.raise_for_status()
+    return answer.json()["choices"][0]["message"]["content"]
+
+
+def test_rank_1_comes_30_seconds_late(serving):
+    """Nothing of the engine waits on its own; the head says whom it waits for."""
+    serving.pair.config = serving.config
+    serving.pair._start(0)
+    first = wait_for(
+        lambda: next(iter(serving.snapshot().findings), None), "the head to miss rank 1", 30
+    )
+    assert first.code == "PEER_ABSENT"
+    deadline = time.monotonic() + LATE_SECONDS
+    while time.monotonic() < deadline:
+        snapshot = serving.snapshot()
+        assert snapshot.state == "pairing"
+        assert snapshot.ranks[0].engine.pid is None
+        time.sleep(1)
+    serving.pair._start(1)
+    serving.serve()
+    assert serving.until_ready().epoch == 1
+    assert complete(serving) == serving.config.canary.expect
+
+
+def kill_worker_1(pair):
+    return pair.worker(1), KILL
+
+
+def kill_engine_main_1(pair):
+    return pair.engine_main(1), KILL
+
+
+def kill_engine_main_0(pair):
+    return pair.engine_main(0), KILL
+
+
+def kill_worker_0(pair):
+    return pair.worker(0), KILL
+
+
+def kill_supervisor_1(pair):
+    return pair.pair.ranks[1].pid, KILL
+
+
+def kill_supervisor_0(pair):
+    return pair.pair.ranks[0].pid, KILL
+
+
+def freeze_worker_1(pair):
+    return pair.worker(1), STOP
+
+
+FAULTS = [
+    (kill_worker_1, "RANK_LOST", 1),
+    (kill_engine_main_1, "RANK_LOST", 1),
+    (kill_engine_main_0, "RANK_LOST", 0),
+    (kill_worker_0, "RANK_LOST", 0),
+    (kill_supervisor_1, "RANK_LOST", 1),
+    (kill_supervisor_0, "RANK_LOST", 0),
+    (freeze_worker_1, "ENGINE_WEDGED", 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "culprit"), FAULTS, ids=[fault.__name__ for fault, *_ in FAULTS]
+)
+def test_the_pair_ends_as_one_and_serves_again(serving, fault, code, culprit):
+    before = serving.until_ready()
+    engine = serving.engine_pids()
+    assert len(engine) >= 6  # two guards, API server, engine core, workers
+    pid, signum = fault(serving)
+    at = hurt(pid, signum)
+
+    noticed = wait_for(lambda: not serving.snapshot().ready, "the loss to show", ENDS_WITHIN)
+    detected = time.monotonic() - at
+    wait_for(lambda: not alive(engine - {pid}), "both engines to be gone", ENDS_WITHIN)
+    stopped = time.monotonic() - at
+    after = serving.until_ready(before.epoch)
+    served = time.monotonic() - at
+
+    assert noticed
+    assert after.last_loss.code == code
+    assert after.last_loss.rank == culprit
+    assert after.last_loss.epoch == before.epoch
+    assert complete(serving) == serving.config.canary.expect
+    assert not alive(engine)
+    MEASURED.append(
+        {
+            "fault": fault.__name__,
+            "code": code,
+            "detect_s": round(detected, 2),
+            "stopped_s": round(stopped, 2),
+            "serving_s": round(served, 1),
+            "said": after.last_loss.message,
+        }
+    )
+
+
+def test_a_client_in_flight_gets_an_error_and_not_silence(serving):
+    before = serving.until_ready()
+    outcome: list[object] = []
+
+    def ask_long():
+        try:
+            answer = httpx.post(
+                f"http://127.0.0.1:{serving.config.api.port}/v1/completions",
+                json={
+                    "model": serving.config.serve.model_name,
+                    "prompt": "Two machines",
+                    "max_tokens": 1900,
+                    "ignore_eos": True,
+                },
+                timeout=60,
+                trust_env=False,
+            )
+            outcome.append(answer.status_code)
+        except httpx.HTTPError as error:
+            outcome.append(type(error).__name__)
+
+    client = threading.Thread(target=ask_long)
+    client.start()
+    wait_for(
+        lambda: (serving.snapshot().ranks[0].counters or before).running, "the request to run", 30
+    )
+    hurt(serving.worker(1), KILL)
+    client.join(ENDS_WITHIN)
+    assert outcome, "the client still waits"
+    assert outcome[0] != 200
+    serving.until_ready(before.epoch)
+
+
+def test_status_says_it_all(serving):
+    serving.until_ready()
+    status = serving.status()
+    assert status["state"] == "ready"
+    assert [rank["phase"] for rank in status["ranks"]] == [Phase.READY, Phase.READY]
+    assert all(rank["engine"]["version"].startswith("0.32.0") for rank in status["ranks"])
+    assert status["last_loss"]["code"] == "RANK_LOST"
+
+
+def test_restart_is_one_new_epoch_with_the_override(serving):
+    before = serving.until_ready()
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "glm53ctl", "restart", "-c", str(serving.path)]
+    refused = subprocess.run(
+        [*command, "--set", "serve.max_num_seqs=many"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert refused.returncode == 2
+    assert "serve.max_num_seqs" in refused.stderr
+    assert serving.snapshot().ready
+    assert serving.snapshot().epoch == before.epoch
+
+    done = subprocess.run(
+        [*command, "--set", "serve.max_num_seqs=2"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    after = serving.until_ready(before.epoch)
+    assert after.epoch == before.epoch + 1
+    command_line = Path(f"/proc/{after.ranks[0].engine.pid}/cmdline").read_text().split("\0")
+    assert command_line[command_line.index("--max-num-seqs") + 1] == "2"
+    assert after.last_loss == before.last_loss
+
+
+def test_down_stops_both_and_frees_the_ports(serving):
+    serving.until_ready()
+    engine = serving.engine_pids()
+    serving._over.set()  # `up` ends with the pair; here nobody is to start it anew
+    serving._tender.join()
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-m", "glm53ctl", "down", "-c", str(serving.path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not alive(engine)
+    for rank in serving.pair.ranks.values():
+        assert rank.wait(START_SECONDS) == 0
+    from glm53ctl.facts.ports import can_listen
+
+    assert can_listen("127.0.0.1", serving.config.api.port)
+    assert can_listen("127.0.0.1", serving.config.fabric.master_port)

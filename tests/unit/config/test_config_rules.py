@@ -1,0 +1,244 @@
+"""Every rule fires on its bad values, and stays silent on a good one."""
+
+import pytest
+from config_texts import VALID, given, pair
+
+from glm53ctl.config.profiles import PROFILES
+from glm53ctl.config.rules import RULES, check, violations
+from glm53ctl.config.sources import load
+
+
+def env(text: str) -> str:
+    return "engine.extra_env={" + text + "}"
+
+
+def args(*words: str) -> str:
+    return "engine.extra_args=[" + ", ".join(f'"{word}"' for word in words) + "]"
+
+
+def nodes(*addresses: str, names: str = "abcd") -> str:
+    items = ", ".join(
+        f"{{name: {name}, address: {address}}}"
+        for name, address in zip(names, addresses, strict=False)
+    )
+    return f"nodes=[{items}]"
+
+
+BAD: list[tuple[str, list[str]]] = [
+    ("moe-marlin", [args("--moe-backend", "marlin")]),
+    ("moe-marlin", [args("--moe_backend=MARLIN")]),
+    ("target-kv", ["kv.dtype=bfloat16"]),
+    ("target-kv", ["kv.dtype=nvfp4"]),
+    ("target-kv", ["kv.dtype=auto"]),
+    ("draft-triton", ["spec.draft_attention=TRITON_ATTN"]),
+    ("draft-triton", ["spec.draft_attention=triton_attn"]),
+    ("engine-triton", [args("--attention-backend", "TRITON_ATTN")]),
+    ("env-triton", [env("VLLM_ATTENTION_BACKEND: TRITON_ATTN")]),
+    ("draft-kv", ["spec.draft_kv_dtype=fp8"]),
+    ("draft-kv", ["spec.draft_kv_dtype=bfloat16"]),
+    ("batched-tokens", ["serve.max_num_batched_tokens=8192"]),
+    ("batched-tokens", ["serve.max_num_batched_tokens=16384"]),
+    ("batch-below-seqs", ["serve.max_num_batched_tokens=3"]),
+    ("tensor-parallel", ["serve.tensor_parallel_size=1"]),
+    ("pipeline", ["serve.pipeline_parallel_size=2"]),
+    ("draft-tokens", ["spec.tokens=5"]),
+    ("draft-block", ["spec.tokens=8", "spec.force_tokens=true"]),
+    ("draft-parallel", ["spec.draft_tensor_parallel_size=1"]),
+    ("ablit-size", ["ablit.enable=true", "ablit.hidden_size=5120"]),
+    ("ablit-layers", ["ablit.layers=45-15"]),
+    ("ablit-layers", ["ablit.layers=15-46"]),
+    ("wildcard-no-key", ["api.host=0.0.0.0"]),
+    ("wildcard-no-key", ["api.host='::'"]),
+    ("wildcard-no-key", ["api.host='[::]'"]),
+    ("wildcard-no-key", ["api.host=''"]),
+    ("lan-no-key", ["api.host=192.0.2.7"]),
+    ("open", ["api.host=0.0.0.0", "api.open=true"]),
+    ("loopback", []),
+    ("media-profiling", ["media.skip_profiling=false"]),
+    ("media-budget", ["media.images=100", "serve.max_model_len=850000"]),
+    ("media-hosts", ["media.urls=true"]),
+    ("key-in-argv", [args("--api-key", "sk-EXAMPLE")]),
+    ("key-in-argv", [args("--api_key=sk-EXAMPLE")]),
+    *[
+        ("owned-flag", [args(*words)])
+        for words in (
+            ("--node-rank", "1"),
+            ("--nnodes", "2"),
+            ("-n", "2"),
+            ("--master-addr", "127.0.0.1"),
+            ("--master-port=1",),
+            ("--headless",),
+            ("--host", "10.0.9.1"),
+            ("--port", "1"),
+            ("--tensor-parallel-size", "2"),
+            ("-tp=2",),
+            ("--kv-cache-dtype", "bfloat16"),
+            ("--kv_cache_dtype=nvfp4",),
+            ("--kv-cache-dt", "auto"),
+            ("--speculative-config", "{}"),
+            ("--speculative-config.method", "mtp"),
+            ("--no-enforce-eager",),
+            ("--max-model-len", "1"),
+            ("--config", "x.yaml"),
+            ("--data-parallel-size", "2"),
+            ("-q", "awq"),
+        )
+    ],
+    ("loose-words", [args("--seed 3")]),
+    ("loose-words", [args("seed")]),
+    *[
+        ("owned-env", [env(f"{name}: x")])
+        for name in (
+            "VLLM_HOST_IP",
+            "NCCL_SOCKET_IFNAME",
+            "GLOO_SOCKET_IFNAME",
+            "VLLM_API_KEY",
+            "HF_HUB_OFFLINE",
+            "VLLM_PLUGINS",
+            "LD_PRELOAD",
+            "GLM53_DENSE",
+        )
+    ],
+    ("secret-env", [env("HF_TOKEN: x")]),
+    ("odd-env", [env("A-B: x")]),
+    ("dev-mode", [env("VLLM_SERVER_DEV_MODE: 1")]),
+    ("graph-sizes", [args("--cudagraph-capture-sizes", "1", "2", "4", "8", "16")]),
+    ("same-names", [nodes("10.0.9.1", "10.0.9.2", names="aA")]),
+    ("same-addresses", [nodes("10.0.9.1", "10.0.9.1")]),
+    ("loopback-master", [nodes("127.0.0.1", "10.0.9.2")]),
+    ("loopback-worker", [nodes("10.0.9.1", "127.0.0.1")]),
+    ("no-host-address", [nodes("0.0.0.0", "10.0.9.2")]),  # noqa: S104
+    ("no-host-address", [nodes("10.0.9.1", "224.0.0.1")]),
+    ("same-ports", ["fabric.link_port=29521"]),
+    ("same-ports", ["api.port=29520"]),
+    ("checkpoint-licence", ["licenses.accept=[CC-BY-NC-ND-4.0]"]),
+    ("draft-licence", ["licenses.accept=[ShapleyMCG-1.0]"]),
+    ("utilization", ["kv.gpu_memory_utilization=0.87"]),
+    ("long-window", ["serve.max_model_len=1000000"]),
+    ("canary-window", ["serve.max_model_len=64"]),
+    ("canary-short", ["canary.max_tokens=2"]),
+    ("secret-path", ["api.key_file=sk-EXAMPLE"]),
+    ("secret-path", ["weights.token_file=token"]),
+    ("beats", ["link.silence_grace_seconds=1"]),
+    ("wedge-before-silence", ["supervise.wedge_seconds=30"]),
+    ("backoff", ["supervise.backoff_max_seconds=1"]),
+    ("memory-order", ["memory.start_gib=1"]),
+]
+
+GOOD: dict[str, list[list[str]]] = {
+    "moe-marlin": [[args("--moe-backend", "triton")]],
+    "target-kv": [["kv.dtype=fp8"], ["engine.platform=cpu", "kv.dtype=auto"]],
+    "draft-triton": [["spec.draft_attention=FLASH_ATTN"]],
+    "engine-triton": [[args("--attention-backend", "FLASHINFER")]],
+    "batched-tokens": [["serve.max_num_batched_tokens=8191"]],
+    "batch-below-seqs": [["serve.max_num_batched_tokens=4"]],
+    "tensor-parallel": [["serve.tensor_parallel_size=2"]],
+    "draft-tokens": [
+        ["spec.tokens=5", "spec.force_tokens=true"],
+        ["spec.tokens=2", "spec.method=mtp"],
+    ],
+    "draft-block": [["spec.tokens=3", "spec.force_tokens=true"]],
+    "draft-parallel": [["spec.draft_tensor_parallel_size=2"]],
+    "ablit-size": [["ablit.hidden_size=5120"], ["ablit.enable=true"]],
+    "wildcard-no-key": [
+        ["api.host=0.0.0.0", "api.key_file=/etc/glm53/api-key"],
+        ["api.host=0.0.0.0", "api.open=true"],
+        ["api.host='::1'"],
+        ["api.host=localhost"],
+    ],
+    "lan-no-key": [["api.host=192.0.2.7", "api.key_file=/etc/glm53/api-key"]],
+    "open": [["api.open=true"]],
+    "loopback": [["api.host=192.0.2.7"]],
+    "media-profiling": [["media.skip_profiling=false", "media.enable=false"]],
+    "media-hosts": [["media.urls=true", "media.url_domains=[example.org]"]],
+    "owned-flag": [
+        [args("--seed", "-1")],
+        [args("--chat-template-content-format", "openai")],
+        [args("--reasoning-parser-plugin", "x.py")],
+    ],
+    "loose-words": [[args("--override-generation-config={'a': 1}")]],
+    "owned-env": [[env("NCCL_IB_TC: 106")]],
+    "graph-sizes": [
+        [args("--cudagraph-capture-sizes", "1", "8", "16", "24", "32")],
+        [args("--cudagraph-capture-sizes", "3", "6"), "spec.method=mtp", "serve.max_num_seqs=2"],
+    ],
+    "same-addresses": [[nodes("127.0.0.1", "127.0.0.1")]],
+    "loopback-master": [[nodes("127.0.0.1", "127.0.0.2")]],
+    "checkpoint-licence": [["licenses.accept=[]", "weights.source=local"]],
+    "draft-licence": [["licenses.accept=[ShapleyMCG-1.0]", "spec.method=mtp"]],
+    "utilization": [["kv.bytes=15032385536"], ["kv.gpu_memory_utilization=0.86"]],
+    "long-window": [["serve.max_model_len=1000000", "kv.bytes=15032385536"]],
+    "dev-mode": [[env("VLLM_SERVER_DEV_MODE: 0")]],
+}
+
+
+def broken(*words: str) -> set[str]:
+    return {rule.name for rule, _ in violations(pair(*words))}
+
+
+@pytest.mark.parametrize(("name", "words"), BAD)
+def test_a_forbidden_combination_is_found(name: str, words: list[str]) -> None:
+    assert name in broken(*words)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [(name, words) for name, cases in GOOD.items() for words in cases]
+)
+def test_an_allowed_combination_is_not(name: str, words: list[str]) -> None:
+    assert name not in broken(*words)
+
+
+def test_every_rule_has_a_bad_value_here() -> None:
+    assert {name for name, _ in BAD} == {rule.name for rule in RULES}
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_the_profiles_break_nothing() -> None:
+    for profile in PROFILES:
+        config = given(*VALID, f"profile={profile}").config
+        assert [f for f in check(config) if f.severity == "fail"] == []
+    demo = load(overrides=["profile=demo"], environ={}).config
+    assert {f.code for f in check(demo)} == {"API_LOOPBACK"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "parts"),
+    [
+        (["kv.dtype=bfloat16"], "CFG_FORBIDDEN", ["bfloat16", "fp8"]),
+        (["serve.max_num_batched_tokens=8192"], "CFG_FORBIDDEN", ["8192", "7168"]),
+        ([args("--moe-backend", "marlin")], "CFG_FORBIDDEN", ["--moe-backend marlin"]),
+        ([args("--cudagraph-capture-sizes", "8", "16")], "CFG_GRAPH_SIZES", ["24", "32"]),
+        (["spec.draft_attention=TRITON_ATTN"], "CFG_FORBIDDEN", ["TRITON_ATTN", "draft"]),
+        (["media.skip_profiling=false"], "CFG_FORBIDDEN", ["SKIP_MM_PROFILING"]),
+        (
+            ["media.images=100", "serve.max_model_len=850000"],
+            "CFG_MM_BUDGET",
+            ["100", "8000", "850000"],
+        ),
+        (["api.host=0.0.0.0"], "API_NO_KEY", ["0.0.0.0", "8888"]),  # noqa: S104
+        ([args("--api-key", "sk-EXAMPLE")], "API_KEY_IN_ARGV", ["VLLM_API_KEY"]),
+        ([nodes("127.0.0.1", "10.0.9.2")], "NET_MASTER_LOOPBACK", ["127.0.0.1"]),
+        (["licenses.accept=[ShapleyMCG-1.0]"], "CFG_LICENSE", ["MTP", "nothing", "downloaded"]),
+    ],
+)
+def test_a_finding_names_what_an_operator_looks_for(
+    words: list[str], code: str, parts: list[str]
+) -> None:
+    found = [f.sentence() for f in check(pair(*words)) if f.code == code]
+    assert any(all(part in sentence for part in parts) for sentence in found)
+
+
+def test_no_finding_repeats_a_secret() -> None:
+    secret = "sk-EXAMPLE"
+    words = [
+        args("--api-key", secret, f"--api-key {secret}", f"--hf-token={secret}"),
+        env(f"HF_TOKEN: {secret}, VLLM_API_KEY: {secret}"),
+        f"api.key_file={secret}",
+    ]
+    found = check(pair(*words))
+    assert {"API_KEY_IN_ARGV", "CFG_FORBIDDEN"} <= {f.code for f in found}
+    assert not [f for f in found if secret in f.sentence()]
+
+
+def test_every_failure_says_what_to_do() -> None:
+    assert [rule.name for rule in RULES if rule.severity != "ok" and not rule.fix] == []

@@ -1,0 +1,334 @@
+"""What two supervisors decide: real processes, link and sockets; only the engine is a stand-in."""
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from pairs import free_port
+
+from glm53ctl.config.sources import load
+from glm53ctl.status.snapshot import gather
+from glm53ctl.supervise import control
+from glm53ctl.supervise.local import LocalPair
+from glm53ctl.supervise.orders import give_order, wait_until_down
+from glm53ctl.supervise.report import Phase
+
+DEADLINE = 30.0
+
+
+def wait_for(condition, what):
+    limit = time.monotonic() + DEADLINE
+    while not (value := condition()):
+        assert time.monotonic() < limit, f"waited {DEADLINE} s for {what}"
+        time.sleep(0.03)
+    return value
+
+
+class Pair:
+    """Two ranks of one host over the stand-in engine."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.model = root / "model"
+        self.model.mkdir()
+        (self.model / "config.json").write_text("{}")
+        self.behave()
+        program = root / "engine/bin/vllm"
+        program.parent.mkdir(parents=True)
+        stand_in = Path(__file__).with_name("fake_vllm.py")
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} {stand_in} "$@"\n')
+        program.chmod(0o755)
+        token = root / "token"
+        token.write_text("a" * 32)
+        self.settings = {
+            "profile": "demo",
+            "nodes": [
+                {"name": "a", "address": "127.0.0.1"},
+                {"name": "b", "address": "127.0.0.1"},
+            ],
+            "engine": {"prefix": str(root / "engine")},
+            "serve": {"model_name": "glm"},
+            "weights": {"model_dir": str(self.model)},
+            "api": {"port": free_port()},
+            "fabric": {"link_port": free_port(), "master_port": free_port()},
+            "link": {"token_file": str(token), "beat_seconds": 0.1, "closed_grace_seconds": 0.3},
+            "memory": {"start_gib": 0.2, "floor_gib": 0.1},
+            "paths": {"state_dir": str(root / "state"), "run_dir": str(root / "run")},
+            "supervise": {"backoff_seconds": 0.1, "backoff_max_seconds": 0.5, "crash_limit": 100},
+        }
+        self.path = root / "config.yaml"
+        self.pair: LocalPair | None = None
+        self.over = threading.Event()
+
+    def behave(self, **ranks: dict) -> None:
+        """Say how each rank's engine misbehaves: `rank0={"hang_at": "load"}`."""
+        behaviour = {name.removeprefix("rank"): wrong for name, wrong in ranks.items()}
+        fresh = self.root / "behaviour.new"
+        fresh.write_text(json.dumps(behaviour))
+        fresh.replace(self.model / "behaviour.json")
+
+    def write(self, **sections: dict) -> None:
+        """Change sections of the configuration file."""
+        merged = {k: self.settings.get(k, {}) | v for k, v in sections.items()}
+        self.path.write_text(yaml.safe_dump(self.settings | merged))
+
+    def start(self, **sections: dict) -> None:
+        self.write(**sections)
+        self.config = load(self.path).config
+        self.pair = LocalPair(self.config, ["--config", str(self.path)])
+        self.pair.start()
+        threading.Thread(target=self._tend, daemon=True).start()
+
+    def _tend(self) -> None:
+        while not self.over.wait(0.05):
+            self.pair.tend()
+
+    def snapshot(self):
+        return gather(self.config)
+
+    def report(self, rank: int):
+        return next((r for r in self.snapshot().ranks if r.rank == rank), None)
+
+    def until_ready(self, after: int = 0):
+        def ready():
+            seen = self.snapshot()
+            return seen if seen.ready and seen.epoch > after else None
+
+        return wait_for(ready, f"an epoch after {after}")
+
+    def until_loss(self, code: str):
+        def lost():
+            loss = self.snapshot().last_loss
+            return loss if loss is not None and loss.code == code else None
+
+        return wait_for(lost, code)
+
+    def until_finding(self, rank: int, code: str):
+        def found():
+            report = self.report(rank)
+            return next((f for f in report.findings if f.code == code), None) if report else None
+
+        return wait_for(found, f"{code} on rank {rank}")
+
+    def logs(self, rank: int) -> list[Path]:
+        return sorted((self.root / "state/logs").glob(f"rank{rank}-*.log"))
+
+    def stop(self) -> int:
+        self.over.set()
+        return self.pair.stop() if self.pair else 0
+
+
+@pytest.fixture
+def pair(tmp_path):
+    made = Pair(tmp_path)
+    yield made
+    assert made.stop() == 0, "processes were left behind"
+
+
+def test_both_become_ready_in_one_epoch_and_the_worker_starts_first(pair):
+    pair.start()
+    ready = pair.until_ready()
+    assert [r.epoch for r in ready.ranks] == [1, 1]
+    assert pair.logs(1)[0].stat().st_ctime <= pair.logs(0)[0].stat().st_ctime
+    assert ready.state == "ready"
+    assert ready.next_step == ""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_an_engine_that_exits_is_a_loss_whatever_its_status(pair, rank, exit_code):
+    pair.behave(**{f"rank{rank}": {"crash_at": "kv", "exit_code": exit_code}})
+    pair.start()
+    loss = pair.until_loss("RANK_LOST")
+    assert loss.rank == rank
+    assert f"exited by itself (status {exit_code})" in loss.message
+    assert any("Starting to load" in line for line in loss.evidence)
+    pair.behave()
+    assert pair.until_ready().epoch > 1
+
+
+@pytest.mark.parametrize(
+    ("stage", "code"),
+    [("rendezvous", "LOAD_STALLED"), ("load", "NCCL_INIT_STALL"), ("kv", "LOAD_STALLED")],
+)
+def test_a_stage_that_stands_still_ends_the_epoch(pair, stage, code):
+    """The engine hangs before it says that the named stage begins."""
+    pair.behave(rank0={"hang_at": stage})
+    limits = {"boot": 2, "rendezvous": 2, "nccl": 2, "load": 2}
+    pair.start(supervise={**pair.settings["supervise"], "limits": limits})
+    loss = pair.until_loss(code)
+    assert "no progress in stage" in loss.message
+
+
+def test_a_worker_that_has_loaded_may_be_silent_for_as_long_as_the_head_works(pair):
+    pair.behave(rank0={"hang_at": "graphs"})
+    pair.start(supervise={**pair.settings["supervise"], "limits": {"graphs": 1, "kv": 4}})
+    loss = pair.until_loss("LOAD_STALLED")
+    assert loss.rank == 0
+
+
+def test_three_wrong_answers_hold_the_pair_until_resume(pair):
+    pair.behave(rank0={"answer": "!!!!!!"})
+    pair.start(supervise={**pair.settings["supervise"], "crash_limit": 3})
+    held = pair.until_finding(0, "HELD")
+    assert "3 crashes" in held.message
+    assert "'!!!!!!'" in held.message
+    assert pair.until_finding(1, "PEER_HELD").message.startswith("a is held")
+    assert pair.snapshot().state == "held"
+    assert "resume" in pair.snapshot().next_step
+    epoch = pair.snapshot().epoch
+    assert epoch == 3
+
+    pair.behave()
+    time.sleep(1.0)  # a held pair must stay where it is: there is nothing to wait for
+    assert pair.snapshot().epoch == epoch
+    give_order(pair.config, "resume")
+    assert pair.until_ready().epoch == 4
+    assert pair.report(0).crashes == 0
+
+
+def test_a_server_under_another_name_does_not_pass_the_canary(pair):
+    pair.behave(rank0={"model": "another"})
+    pair.start()
+    assert "'glm'" in pair.until_loss("CANARY_MODEL").message
+
+
+def test_frozen_counters_under_a_request_end_the_epoch(pair):
+    pair.start(supervise={**pair.settings["supervise"], "wedge_seconds": 1.5})
+    before = pair.until_ready()
+    pair.behave(rank0={"load": 1, "metrics": {"vllm:num_requests_running": 1}})
+    assert pair.until_loss("ENGINE_WEDGED").rank == 0
+    pair.behave()
+    pair.until_ready(before.epoch)
+
+
+def test_a_supervisor_that_is_silent_for_a_moment_is_not_lost(pair):
+    pair.start(link={**pair.settings["link"], "silence_grace_seconds": 20})
+    before = pair.until_ready()
+    worker = pair.pair.ranks[1].pid
+    os.kill(worker, signal.SIGSTOP)
+    wait_for(lambda: control_view(pair).state == "silent", "the silence to show")
+    os.kill(worker, signal.SIGCONT)
+    wait_for(lambda: control_view(pair).state == "connected", "the link to heal")
+    assert pair.until_ready().epoch == before.epoch
+
+
+def test_a_supervisor_that_stays_silent_is_lost(pair):
+    pair.start(link={**pair.settings["link"], "silence_grace_seconds": 4})
+    before = pair.until_ready()
+    worker = pair.pair.ranks[1].pid
+    os.kill(worker, signal.SIGSTOP)
+    loss = wait_for(lambda: pair.report(0).last_loss, "the loss")
+    assert "nothing was heard of it for" in loss.message
+    assert loss.rank == 1
+    os.kill(worker, signal.SIGCONT)
+    pair.until_ready(before.epoch)
+
+
+def control_view(pair):
+    path = control.socket_path(Path(pair.config.paths.run_dir), 0)
+    return control.ask(path, control.Request(action="report")).report.peers[1]
+
+
+def test_a_rank_stopped_on_command_is_no_crash(pair):
+    pair.start()
+    pair.until_ready()
+    pair.over.set()  # nobody starts it anew
+    pair.pair.ranks[1].terminate()
+    assert pair.pair.ranks[1].wait(DEADLINE) == 0
+    wait_for(lambda: pair.report(0).phase is Phase.PAIRING, "the head to wait")
+    assert pair.report(0).crashes == 0
+    assert pair.report(0).last_loss is None
+
+
+def test_down_reaches_the_pair_through_any_rank_and_the_head_drains(pair):
+    pair.start()
+    pair.until_ready()
+    path = control.socket_path(Path(pair.config.paths.run_dir), 1)
+    assert control.ask(path, control.Request(action="stop")) is not None
+    wait_until_down(pair.config)
+    assert [pair.pair.ranks[r].wait(DEADLINE) for r in (0, 1)] == [0, 0]
+    assert "drained" in pair.logs(0)[-1].read_text()
+
+
+def test_restart_reads_the_configuration_anew_and_both_agree(pair):
+    pair.start()
+    before = pair.until_ready()
+    pair.write(serve={"model_name": "glm", "max_num_seqs": 2})
+    give_order(pair.config, "restart")
+    after = pair.until_ready(before.epoch)
+    assert after.epoch == before.epoch + 1
+    assert after.last_loss is None
+    for rank in after.ranks:
+        command = Path(f"/proc/{rank.engine.pid}/cmdline").read_text().split("\0")
+        assert command[command.index("--max-num-seqs") + 1] == "2"
+
+
+def test_a_configuration_broken_on_disk_blocks_with_its_reason_and_heals(pair):
+    pair.start()
+    before = pair.until_ready()
+    good = pair.path.read_text()
+    pair.path.write_text(good.replace("profile: demo", "profile: demo\nnonsense: 1"))
+    give_order(pair.config, "restart")
+    assert "nonsense" in pair.until_finding(0, "CFG_INVALID").message
+    assert pair.snapshot().state == "blocked"
+    pair.path.write_text(good)
+    pair.until_ready(before.epoch)
+
+
+def test_old_engine_logs_are_dropped(pair):
+    pair.behave(rank1={"crash_at": "load"})
+    pair.start(supervise={**pair.settings["supervise"], "keep_logs": 3})
+    wait_for(lambda: pair.snapshot().epoch >= 5, "five epochs")
+    assert len(pair.logs(1)) <= 3
+
+
+def test_the_control_socket_is_private_and_survives_nonsense(pair):
+    pair.start()
+    pair.until_ready()
+    path = control.socket_path(Path(pair.config.paths.run_dir), 0)
+    assert path.stat().st_mode & 0o077 == 0
+    for nonsense in (b"\n", b"{}\n", b'{"action": "explode"}\n', b"\xff\n"):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.sendall(nonsense)
+            assert b"not a request" in client.recv(4096)
+    assert pair.snapshot().ready
+
+
+def test_systemd_is_told_everything_it_needs(pair, tmp_path, monkeypatch):
+    address = tmp_path / "notify"
+    heard: list[str] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(address))
+        manager.settimeout(0.2)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(address))
+        over = threading.Event()
+
+        def listen():
+            while not over.is_set():
+                try:
+                    heard.append(manager.recv(4096).decode())
+                except TimeoutError:
+                    continue
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        pair.start()
+        pair.until_ready()
+        wait_for(lambda: heard.count("READY=1") == 2, "READY of both ranks")
+        pair.stop()
+        wait_for(lambda: heard.count("STOPPING=1") == 2, "STOPPING of both ranks")
+        over.set()
+        listener.join()
+    assert any(word.startswith("STATUS=epoch 1: ") for word in heard)
+    assert any(word.startswith("EXTEND_TIMEOUT_USEC=") for word in heard)
+    first_ready = heard.index("READY=1")
+    assert "WATCHDOG=1" in heard[first_ready:]
