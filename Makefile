@@ -15,7 +15,7 @@ TOOL := .venv/bin
 TOOL_READY := .venv/ready$(subst /,-,$(CURDIR))
 ENGINE_READY := .engine/ready$(subst /,-,$(CURDIR))
 OVERLAY_SOURCES := $(shell find overlay -name '*.py' -o -name '*.toml')
-PIP := $(TOOL)/python -m pip install --quiet --disable-pip-version-check --no-input
+PIP := $(TOOL)/python -m pip install -qq --disable-pip-version-check --no-input
 COMPILE = $(TOOL)/uv pip compile --quiet --generate-hashes --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
 
@@ -26,6 +26,7 @@ help: ## show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: $(TOOL_READY) $(ENGINE_READY) ## make the tools (.venv) and the CPU engine (.engine)
+	@:
 
 demo: setup ## serve a tiny model with two real ranks on this machine's CPU
 	@$(TOOL)/glm53ctl demo $(ARGS)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-import click
 import typer
 from rich.console import Console
 
@@ -20,10 +19,10 @@ from glm53ctl.api import Question, stream_answer
 from glm53ctl.config.schema import Config
 from glm53ctl.config.sources import Loaded, load
 from glm53ctl.errors import EXIT_BAD_INPUT, EXIT_NOT_READY, UserError
-from glm53ctl.status.screen import Screen
+from glm53ctl.status.screen import Screen, draw
 from glm53ctl.status.snapshot import gather
 from glm53ctl.status.text import render
-from glm53ctl.supervise.local import LocalPair, require_local
+from glm53ctl.supervise.local import LocalPair, require_local, require_startable
 
 WATCH_SECONDS = 0.5
 
@@ -41,7 +40,7 @@ app.add_typer(plan_app, name="plan")
 app.add_typer(engine_app, name="engine")
 
 out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 ConfigOption = Annotated[
     Path | None,
@@ -53,9 +52,10 @@ SetOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def _load(path: Path | None, overrides: list[str] | None = None) -> Loaded:
+def _load(path: Path | None, overrides: list[str] | None = None, *, warn: bool = False) -> Loaded:
+    """Load the configuration; with `warn`, say what is allowed but doubtful."""
     loaded = load(path, overrides=overrides or ())
-    for finding in loaded.findings:
+    for finding in loaded.findings if warn else ():
         err.print(finding.sentence(), style="yellow", markup=False)
     return loaded
 
@@ -74,7 +74,7 @@ def rank(
 
     logging.basicConfig(level=logging.INFO, format=f"rank {number}: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    nodes = _load(config, set_).config.nodes
+    nodes = _load(config, set_, warn=True).config.nodes
     if number >= len(nodes):
         raise UserError("RANK_UNKNOWN", f"there is no rank {number}: `nodes` lists {len(nodes)}.")
     supervisor = RankSupervisor(number, lambda: load(config, overrides=set_ or ()).config)
@@ -84,8 +84,9 @@ def rank(
 @app.command()
 def up(config: ConfigOption = None, set_: SetOption = None) -> None:
     """Run all ranks of a one-host configuration in the foreground."""
-    loaded = _load(config, set_)
+    loaded = _load(config, set_, warn=True)
     require_local(loaded.config)
+    require_startable(loaded.config)
     pair = LocalPair(loaded.config, _options(config, set_))
     with _stopped_at_end(pair):
         pair.start()
@@ -138,6 +139,7 @@ def status(
     config: ConfigOption = None,
     as_json: JsonOption = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep looking.")] = False,
+    svg: Annotated[Path | None, typer.Option(help="Draw it into this file as well.")] = None,
 ) -> None:
     """Show the pair. Exit status 0 when it serves, 3 when not."""
     settings = _load(config).config
@@ -148,6 +150,8 @@ def status(
         print(snapshot.model_dump_json())
     else:
         out.print(render(snapshot))
+    if svg is not None:
+        draw(snapshot, svg)
     raise typer.Exit(0 if snapshot.ready else EXIT_NOT_READY)
 
 
@@ -208,7 +212,7 @@ def config_check(
     config: ConfigOption = None,
 ) -> None:
     """Find everything that is wrong with a configuration, in one go."""
-    loaded = _load(file or config)
+    loaded = _load(file or config, warn=True)
     out.print(f"valid: profile {loaded.config.profile}, {loaded.config.world_size} ranks")
 
 
@@ -291,6 +295,7 @@ def demo(
     screen = err if as_json else out
     files = DemoFiles(directory)
     settings = prepare(files, engine, lambda line: screen.print(line, markup=False))
+    require_startable(settings)
     pair = LocalPair(settings, ["--config", str(files.config.resolve())])
     began = time.monotonic()
     with _stopped_at_end(pair) as leftovers:
@@ -333,15 +338,17 @@ def _watch_pair(settings: Config, alive: Callable[[], bool]) -> None:
 def main() -> NoReturn:
     """Run the program; a user's mistake is one sentence and exit status 2, never a traceback."""
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)
     except UserError as error:
         err.print(str(error), style="red", markup=False)
         sys.exit(error.exit_code)
-    except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
-    except click.ClickException as error:
-        err.print(f"USAGE: {error.format_message()}", markup=False)
+    except typer.TyperException as error:
+        err.print(
+            f"USAGE: {error.format_message()} `glm53ctl --help` lists the commands.",
+            style="red",
+            markup=False,
+        )
         sys.exit(EXIT_BAD_INPUT)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
-    sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -173,7 +173,7 @@ class _Quarters:
     collected: int = 0
 
     def __call__(self, line: str) -> None:
-        if line.startswith("Collecting "):
+        if line.startswith(("Collecting ", "Processing ")):
             self.collected += 1
             if self.collected % max(1, self.total // 4) == 0:
                 self.report(f"fetched {self.collected} of {self.total}")

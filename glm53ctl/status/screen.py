@@ -1,5 +1,7 @@
 """The snapshot as it changes: redrawn in place on a terminal, a line per change elsewhere."""
 
+import io
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
@@ -10,6 +12,14 @@ from glm53ctl.status.text import render
 from glm53ctl.supervise.report import RankReport
 
 REDRAWS_A_SECOND = 4
+PICTURE_COLUMNS = 96
+
+
+def draw(snapshot: Snapshot, target: Path) -> None:
+    """Write the snapshot as a picture (SVG), for a report or a README."""
+    console = Console(record=True, width=PICTURE_COLUMNS, file=io.StringIO(), highlight=False)
+    console.print(render(snapshot))
+    console.save_svg(str(target), title="glm53ctl status")
 
 
 class Screen:

@@ -38,14 +38,16 @@ def _headline(snapshot: Snapshot) -> Text:
     line = Text()
     line.append("glm53 ", style="bold")
     line.append(snapshot.state, style=_STYLES.get(snapshot.state, ""))
-    line.append(f"   epoch {snapshot.epoch}   {snapshot.model}   {snapshot.endpoint}")
+    engines = sorted({r.engine.version for r in snapshot.ranks if r.engine.version})
+    facts = [snapshot.model, snapshot.endpoint, *(f"vllm {version}" for version in engines)]
+    line.append("   " + "   ".join(facts))
     return line
 
 
 def _ranks(snapshot: Snapshot) -> RenderableType:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for column in ("rank", "node", "state", "stage", "since", "epoch", "engine", "free memory"):
-        table.add_column(column)
+    for column in ("rank", "node", "state", "for", "epoch", "engine pid", "memory", "stage"):
+        table.add_column(column, no_wrap=True)
     for report in snapshot.ranks:
         table.add_row(*_row(report, snapshot.time))
     for rank in snapshot.missing:
@@ -54,17 +56,16 @@ def _ranks(snapshot: Snapshot) -> RenderableType:
 
 
 def _row(report: RankReport, now: float) -> tuple[str | Text, ...]:
-    engine = report.engine
-    memory = report.memory_available_gib
+    pid, memory = report.engine.pid, report.memory_available_gib
     return (
         str(report.rank),
         report.node,
         Text(report.phase.value, style=_STYLES.get(report.phase.value, "")),
-        _stage(report),
         duration(now - report.since),
         str(report.epoch),
-        f"vllm {engine.version}" + (f", pid {engine.pid}" if engine.pid else ""),
+        "" if pid is None else str(pid),
         "" if memory is None else f"{memory:.1f} GiB",
+        _stage(report),
     )
 
 

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 import psutil
@@ -15,6 +17,9 @@ import psutil
 from glm53ctl.supervise.proctree import descendants, kill_descendants
 
 EVIDENCE_LINES = 30
+EVIDENCE_COLUMNS = 400
+LOG_BYTES = 64 << 20
+"""Size at which the log of an epoch begins anew; one older part is kept."""
 KILL_WAIT_SECONDS = 15.0
 _ENGINE_TITLE = re.compile(r"VLLM::\S+")
 _LINE_END = re.compile(rb"[\r\n]+")  # progress bars end their lines with a carriage return
@@ -98,11 +103,14 @@ class EngineProcess:
 
     async def _follow_output(self, fd: int, log: Path, on_line: Callable[[str], None]) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a", encoding="utf-8", buffering=1) as file:
+        file = RotatingFileHandler(log, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+        try:
             async for line in _lines(fd):
-                file.write(line + "\n")
-                self.evidence.append(line)
+                file.emit(logging.makeLogRecord({"msg": line}))
+                self.evidence.append(line[:EVIDENCE_COLUMNS])
                 on_line(line)
+        finally:
+            file.close()
 
     def members(self) -> list[Member]:
         """Return the main process and those that vLLM named (EngineCore, Worker...)."""

@@ -18,7 +18,7 @@ import httpx
 from glm53ctl.config.schema import Config
 from glm53ctl.facts.memory import available_gib
 from glm53ctl.facts.network import device_of
-from glm53ctl.plan import RankPlan, launch_env, plan_rank, read_secrets
+from glm53ctl.plan import RankPlan, engine_env, plan_rank, read_secrets
 from glm53ctl.plan.ranks import API_KEY
 from glm53ctl.supervise.canary import CanaryError, Target, ask_canary
 from glm53ctl.supervise.engine import EngineProcess, Member
@@ -58,6 +58,7 @@ class Epoch:
     _watch: ProgressWatch = field(init=False)
     _poll: asyncio.Task[None] | None = None
     _wedged: bool = False
+    _api_key: str | None = None
 
     def __post_init__(self) -> None:
         self._watch = ProgressWatch(self.config.supervise.wedge_seconds)
@@ -76,16 +77,17 @@ class Epoch:
         """Start the engine; keep its log and drop the oldest ones."""
         logs = Path(self.config.paths.state_dir) / "logs"
         log = logs / f"rank{self.rank}-{self.number:06d}.log"
-        for old in sorted(logs.glob(f"rank{self.rank}-*.log"))[
-            : 1 - self.config.supervise.keep_logs
-        ]:
+        kept = sorted(logs.glob(f"rank{self.rank}-*.log*"))
+        for old in kept[: max(0, len(kept) + 1 - self.config.supervise.keep_logs)]:
             old.unlink(missing_ok=True)
 
         def take(line: str) -> None:
             if self.tracker.feed(line, time.monotonic()):
                 self.link.changed.set()
 
-        environment = launch_env(self.plan, self.environ)
+        secrets = read_secrets(self.plan, self.environ)
+        self._api_key = secrets.get(API_KEY)
+        environment = {**engine_env(self.plan, self.environ), **secrets}
         self.engine = await EngineProcess.start(self.plan.argv, environment, log, take)
 
     # --- judging --------------------------------------------------------------------------------
@@ -210,7 +212,7 @@ class Epoch:
         return self.canary is not None and self.canary.done() and not self.canary.exception()
 
     def _target(self) -> Target:
-        key = read_secrets(self.plan, self.environ).get(API_KEY)
+        key = self._api_key
         return Target(
             base_url=self.plan.base_url or "",
             model=self.config.serve.model_name,

@@ -4,7 +4,6 @@ On a pair of Sparks systemd does this, one unit a node. Here each rank is a chil
 anew when it dies, as `Restart=always` would.
 """
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from glm53ctl.checks.start import check_start
 from glm53ctl.config.schema import Config
 from glm53ctl.config.sources import clear_override
 from glm53ctl.errors import EXIT_BAD_INPUT, UserError
@@ -105,6 +105,8 @@ def require_local(config: Config) -> None:
         )
 
 
-def survivors(pids: Sequence[int]) -> list[int]:
-    """Return those of the pids that are still processes."""
-    return [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+def require_startable(config: Config) -> None:
+    """Refuse at once what a rank would wait for: somebody sits in front of this."""
+    for rank in range(config.world_size):
+        for finding in check_start(config, rank):
+            raise UserError(finding.code, finding.message, finding.fix)

@@ -84,7 +84,9 @@ def kill_descendants(deadline_seconds: float) -> list[int]:
         time.sleep(0.01)
     reap()
     for segment in segments:
-        segment.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # gone already, or another user's
+            if segment.stat().st_uid == os.getuid():
+                segment.unlink()
     return []
 
 

@@ -161,6 +161,7 @@ class RankSupervisor:
             return
         phase, findings = self._hindrance()
         number = self._next_epoch() if phase is None else None
+        self.launch_epoch = None  # an order to launch holds now or not at all
         if number is None:
             self._enter(phase or Phase.WAITING, *findings)
             await self._tick()
@@ -212,9 +213,8 @@ class RankSupervisor:
     def _next_epoch(self) -> int | None:
         """Return the number to begin with, or None while it is not yet time."""
         if self.rank != 0:
-            number, self.launch_epoch = self.launch_epoch, None
-            return number
-        if self.retry_at is not None and time.time() < self.retry_at:
+            return self.launch_epoch
+        if self.retry_at is not None and time.monotonic() < self.retry_at:
             return None
         reports = [peer.report for peer in self.link.peers.values()]
         if any(report is None or report.phase is not Phase.WAITING for report in reports):
@@ -231,8 +231,7 @@ class RankSupervisor:
         self.epoch = epoch = Epoch.prepare(self.config, self.rank, number, self.link, os.environ)
         loss = await self._join(epoch)
         if loss is None:
-            await epoch.launch()
-            loss = await self._watch(epoch)
+            loss = await self._launch(epoch) or await self._watch(epoch)
         await self._end_epoch(epoch, loss)
         self.epoch = None
 
@@ -259,6 +258,13 @@ class RankSupervisor:
                     "RANK_LOST", f"rank {late[0]} did not start its engine", rank=late[0]
                 )
             await self._tick()
+
+    async def _launch(self, epoch: Epoch) -> Loss | None:
+        try:
+            await epoch.launch()
+        except UserError as error:  # a secret that cannot be read
+            return epoch.loss(error.code, error.message)
+        return None
 
     async def _watch(self, epoch: Epoch) -> Loss:
         """Return the cause that ends the epoch; on the way, make it ready."""
@@ -309,7 +315,7 @@ class RankSupervisor:
         if not loss.commanded:
             self.losses_in_a_row += 1
             pause = next_backoff(self.config.supervise, self.losses_in_a_row)
-            self.retry_at = time.time() + pause
+            self.retry_at = time.monotonic() + pause
 
     # --- messages and orders --------------------------------------------------------------------
 
@@ -323,6 +329,8 @@ class RankSupervisor:
                     self.epoch.head_is_ready = True
                 case End() if self.epoch is not None and message.loss.epoch == self.epoch.number:
                     self.epoch.ended = message.loss
+                case End() if message.loss.epoch == self.launch_epoch:
+                    self.launch_epoch = None  # over before it began here
                 case Command():
                     self.order = message
                 case Leave():
@@ -412,7 +420,7 @@ class RankSupervisor:
             findings=self.findings,
             last_loss=self.last_loss,
             crashes=self.ledger.crashes(time.time()),
-            retry_at=self.retry_at,
+            retry_at=self._retry_time(),
             memory_available_gib=round(available_gib(), 2),
             endpoint=f"http://{self.config.api.host}:{self.config.api.port}/v1",
             model=self.config.serve.model_name,
@@ -422,6 +430,12 @@ class RankSupervisor:
             ),
             **(epoch.progress() if epoch is not None else {}),
         )
+
+    def _retry_time(self) -> float | None:
+        """Return the planned relaunch as a Unix time; the plan itself is deaf to clock changes."""
+        if self.retry_at is None:
+            return None
+        return time.time() + self.retry_at - time.monotonic()
 
     def report(self) -> RankReport:
         """Return this rank's state and its view of the others."""

@@ -160,13 +160,14 @@ def import_recipe(text: str, name: str, *, head_address: str | None = None) -> I
     return Imported(name, _tree(work), sorted(work.notes))
 
 
-def import_file(path: Path) -> Imported:
-    """Read a recipe's settings file from the disk."""
+def import_file(path: Path, *, head_address: str | None = None) -> Imported:
+    """Read a recipe's settings file from the disk; see `import_recipe`."""
     try:
-        return import_recipe(path.read_text(encoding="utf-8"), str(path))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         what = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UserError("CFG_FILE", f"{path}: cannot read it: {what}.") from None
+    return import_recipe(text, str(path), head_address=head_address)
 
 
 def _line(name: str, note: Note) -> str:

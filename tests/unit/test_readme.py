@@ -1,0 +1,43 @@
+"""The README says what the program does: its table of commands is the program's own."""
+
+import os
+from pathlib import Path
+
+import typer.main
+
+from glm53ctl.cli import app
+
+README = Path(__file__).parents[2] / "README.md"
+START, END = "<!-- commands: generated, see tests/unit/test_readme.py -->\n", "<!-- /commands -->"
+
+
+def commands(group, prefix=""):
+    """Yield (command line, first line of its help) of every command below a group."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{prefix}{name} ")
+            continue
+        words = [f"{prefix}{name}"]
+        for parameter in command.params:
+            if parameter.name in ("help", "config", "set_"):
+                continue  # on every command, or nearly
+            if parameter.param_type_name == "argument":
+                label = "RANK" if parameter.name == "number" else parameter.name.upper()
+                words.append(label if parameter.required else f"[{label}]")
+            else:
+                words.append(f"[{max(parameter.opts, key=len)}]")
+        yield " ".join(words), command.help.splitlines()[0]
+
+
+def table() -> str:
+    rows = [f"| `{line}` | {text} |" for line, text in commands(typer.main.get_command(app))]
+    return "\n".join(["| `glm53ctl ...` | |", "|---|---|", *rows, ""])
+
+
+def test_the_table_of_commands_is_the_program_s_own():
+    before, rest = README.read_text().split(START)
+    current, after = rest.split(END)
+    if os.environ.get("GLM53_UPDATE_GOLDEN"):
+        README.write_text(before + START + table() + END + after)
+        return
+    assert current == table()
