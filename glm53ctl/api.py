@@ -3,14 +3,16 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 
-from glm53ctl.errors import EXIT_NOT_READY, UserError
+from glm53ctl.errors import EXIT_BAD_INPUT, EXIT_NOT_READY, UserError
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 600.0
 """Between two pieces of an answer: a long prefill says nothing for minutes."""
+_SHOWN_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
@@ -55,33 +57,74 @@ def stream_answer(
                 answer.read()
                 raise _refused(answer)
             yield from _pieces(answer)
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise UserError(
             "API_UNREACHABLE",
             f"{base_url} gives no answer ({error or type(error).__name__}).",
             "`glm53ctl status` says why.",
             EXIT_NOT_READY,
         ) from error
+    except UnicodeEncodeError as error:  # its text would show the key
+        what = "API key" if error.encoding == "ascii" else "question"
+        raise UserError(
+            "API_NOT_TEXT", f"the {what} holds characters that cannot be sent."
+        ) from None
 
 
 def _pieces(answer: httpx.Response) -> Iterator[Piece]:
     for line in answer.iter_lines():
-        if not line.startswith("data: ") or line == "data: [DONE]":
+        name, _, data = line.partition(":")
+        if name != "data":
             continue
-        event = json.loads(line.removeprefix("data: "))
-        if "error" in event:
-            raise UserError("API_ERROR", str(event["error"].get("message", event["error"])))
-        for choice in event.get("choices", ()):
-            delta = choice.get("delta", {})
+        if data.strip() == "[DONE]":
+            return
+        for choice in _event(data).get("choices") or ():
+            delta = choice.get("delta") or {}
             if thought := delta.get("reasoning") or delta.get("reasoning_content"):
                 yield Piece(thought, thinking=True)
             if text := delta.get("content"):
                 yield Piece(text, thinking=False)
+    raise UserError(
+        "API_ERROR",
+        "the answer broke off, or this is not the pair's server.",
+        "`glm53ctl status` says whether the pair serves.",
+        EXIT_NOT_READY,
+    )
+
+
+def _event(data: str) -> dict[str, Any]:
+    try:
+        event = json.loads(data)
+    except ValueError:
+        event = None
+    if not isinstance(event, dict):
+        message = f"the server sends what is no answer: {_one_line(data)}"
+        raise UserError("API_ERROR", message, exit_code=EXIT_NOT_READY)
+    if error := event.get("error"):
+        message = error.get("message", error) if isinstance(error, dict) else error
+        status = error.get("code") if isinstance(error, dict) else None
+        raise UserError("API_ERROR", _one_line(str(message)), exit_code=_exit_code(status))
+    return event
 
 
 def _refused(answer: httpx.Response) -> UserError:
     try:
-        reason = answer.json()["error"]["message"]
+        reason = str(answer.json()["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        reason = answer.text[:200]
-    return UserError("API_REFUSED", f"the server answers {answer.status_code}: {reason}")
+        reason = answer.text
+    status = answer.status_code
+    return UserError(
+        "API_REFUSED",
+        f"the server answers {status}: {_one_line(reason)}",
+        exit_code=_exit_code(status),
+    )
+
+
+def _exit_code(status: object) -> int:
+    """Say whose fault an HTTP status is: a 4xx is the question's, all else the server's."""
+    caller = isinstance(status, int) and 400 <= status < 500
+    return EXIT_BAD_INPUT if caller else EXIT_NOT_READY
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_SHOWN_CHARACTERS]

@@ -14,6 +14,8 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
+from rich.segment import Segment, Segments
+from rich.style import Style
 
 from glm53ctl.api import Question, stream_answer
 from glm53ctl.config.schema import Config
@@ -39,8 +41,8 @@ app.add_typer(config_app, name="config")
 app.add_typer(plan_app, name="plan")
 app.add_typer(engine_app, name="engine")
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 ConfigOption = Annotated[
     Path | None,
@@ -89,7 +91,8 @@ def up(config: ConfigOption = None, set_: SetOption = None) -> None:
     require_startable(loaded.config)
     pair = LocalPair(loaded.config, _options(config, set_))
     with _stopped_at_end(pair):
-        pair.start()
+        with _files_usable():
+            pair.start()
         _watch_pair(loaded.config, pair.tend)
 
 
@@ -151,7 +154,8 @@ def status(
     else:
         out.print(render(snapshot))
     if svg is not None:
-        draw(snapshot, svg)
+        with _files_usable():
+            draw(snapshot, svg)
     raise typer.Exit(0 if snapshot.ready else EXIT_NOT_READY)
 
 
@@ -186,7 +190,7 @@ def ask(
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     question = Question(text, max_tokens, think=think)
     for piece in stream_answer(plan.base_url or "", settings.serve.model_name, headers, question):
-        out.print(piece.text, end="", style="dim" if piece.thinking else "", markup=False)
+        _say(out, piece.text, thinking=piece.thinking)
     out.print()
 
 
@@ -294,7 +298,8 @@ def demo(
 
     screen = err if as_json else out
     files = DemoFiles(directory)
-    settings = prepare(files, engine, lambda line: screen.print(line, markup=False))
+    with _files_usable(), Screen(screen) as view:
+        settings = prepare(files, engine, screen.print, view.show)
     require_startable(settings)
     pair = LocalPair(settings, ["--config", str(files.config.resolve())])
     began = time.monotonic()
@@ -303,7 +308,7 @@ def demo(
             ready = start(pair, view.show)
         ready_seconds = round(time.monotonic() - began, 1)
         screen.print(f"\n{ready.endpoint}   (model {ready.model})\n> {PROMPT}", markup=False)
-        answer = ask_pair(settings, PROMPT, ANSWER_TOKENS, lambda text: screen.print(text, end=""))
+        answer = ask_pair(settings, PROMPT, ANSWER_TOKENS, lambda text: _say(screen, text))
         screen.print()
         if not once:
             _watch_pair(settings, pair.tend)
@@ -312,6 +317,23 @@ def demo(
 
 
 # --- helpers -------------------------------------------------------------------------------------
+
+
+def _say(console: Console, text: str, *, thinking: bool = False) -> None:
+    """Print a piece of an answer as it is: not wrapped, its tabs and `:words:` untouched."""
+    segment = Segment(text, Style(dim=True) if thinking else None)
+    console.print(Segments([segment]), end="", crop=False)
+
+
+@contextmanager
+def _files_usable() -> Iterator[None]:
+    """Turn a file that cannot be made or written into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            "FILE_REFUSED", f"{error.filename}: {error.strerror or error}.", "Name another place."
+        ) from error
 
 
 @contextmanager
@@ -344,7 +366,8 @@ def main() -> NoReturn:
         sys.exit(error.exit_code)
     except typer.TyperException as error:
         err.print(
-            f"USAGE: {error.format_message()} `glm53ctl --help` lists the commands.",
+            f"USAGE: {error.format_message() or 'A command is missing.'} "
+            "`glm53ctl --help` lists the commands.",
             style="red",
             markup=False,
         )

@@ -4,13 +4,15 @@ Each check is cheap enough to be repeated every few seconds, so that a node star
 soon as what blocked it is gone.
 """
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from glm53ctl.config.schema import Config
 from glm53ctl.facts.memory import available_gib
 from glm53ctl.facts.network import device_of
-from glm53ctl.facts.ports import can_listen, holder
+from glm53ctl.facts.ports import holder, why_not
 from glm53ctl.findings import Finding, Severity
 
 
@@ -40,7 +42,7 @@ def _address(config: Config, rank: int) -> Iterator[Finding]:
 
 def _engine(config: Config) -> Iterator[Finding]:
     program = Path(config.engine.prefix) / "bin" / "vllm"
-    if not program.exists():
+    if not os.path.exists(program):  # unlike Path.exists, for any text
         yield _fail(
             "ENGINE_MISSING",
             f"there is no {program}.",
@@ -50,7 +52,7 @@ def _engine(config: Config) -> Iterator[Finding]:
 
 def _weights(config: Config) -> Iterator[Finding]:
     directory = Path(config.weights.model_dir)
-    if not (directory / "config.json").exists():
+    if not os.path.exists(directory / "config.json"):
         yield _fail(
             "WEIGHTS_MISSING",
             f"{directory} holds no checkpoint (no config.json).",
@@ -74,11 +76,20 @@ def _ports(config: Config) -> Iterator[Finding]:
         ("fabric.master_port", str(config.head.address), config.fabric.master_port),
     )
     for key, address, port in wanted:
-        if not can_listen(address, port):
+        error = why_not(address, port)
+        if error is None:
+            continue
+        if error.errno == errno.EADDRINUSE:
             yield _fail(
                 "PORT_IN_USE",
                 f"port {port} on {address} ({key}) is held by {holder(port)}.",
                 f"Stop that process, or choose another {key}.",
+            )
+        elif error.errno != errno.EADDRNOTAVAIL or key == "api.port":  # else `_address` says it
+            yield _fail(
+                "PORT_REFUSED",
+                f"nobody can listen on port {port} of {address} ({key}): {error.strerror}.",
+                "Correct the address or the port.",
             )
 
 

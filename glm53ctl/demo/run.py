@@ -20,6 +20,7 @@ from glm53ctl.config.schema import Config
 from glm53ctl.config.sources import load
 from glm53ctl.demo.model import make_model
 from glm53ctl.errors import EXIT_NOT_READY, UserError
+from glm53ctl.facts.ports import free_ports
 from glm53ctl.plan import plan_rank
 from glm53ctl.status.snapshot import Snapshot, gather
 from glm53ctl.supervise.local import LocalPair
@@ -28,8 +29,6 @@ PROMPT = "What keeps two ranks in step?"
 ANSWER_TOKENS = 24
 START_LIMIT_SECONDS = 300.0
 POLL_SECONDS = 0.25
-RECORDING_PORTS = {"api": 18888, "master": 29621, "link": 29620}
-"""The single rank that answers for the record uses other ports than the pair."""
 
 Watch = Callable[[Snapshot], None]
 
@@ -67,8 +66,13 @@ class DemoFiles:
         return Path(tempfile.gettempdir()) / f"glm53-demo-{name}"
 
 
-def prepare(files: DemoFiles, engine: Path, report: Callable[[str], None]) -> Config:
-    """Make what is missing: model, token, recorded answer, configuration. Return the latter."""
+def prepare(
+    files: DemoFiles, engine: Path, report: Callable[[str], object], watch: Watch
+) -> Config:
+    """Make what is missing: model, token, recorded answer, configuration. Return the latter.
+
+    `report` gets a sentence before what takes long, `watch` every snapshot on the way.
+    """
     files.root.mkdir(parents=True, exist_ok=True)
     digest = make_model(files.model)
     if not files.token.exists():
@@ -76,8 +80,8 @@ def prepare(files: DemoFiles, engine: Path, report: Callable[[str], None]) -> Co
         files.token.write_text(secrets.token_hex(32) + "\n")
     recorded = _read_canary(files)
     if recorded is None or recorded["model"] != digest:
-        report("one rank alone answers the canary's question, for the record")
-        answer = _record(files, engine)
+        report("First one rank alone answers, for the record: two must then say the same.")
+        answer = _record(files, engine, watch)
         files.canary.write_text(json.dumps({"model": digest, "answer": answer}) + "\n")
     else:
         answer = recorded["answer"]
@@ -123,23 +127,21 @@ def _write_config(path: Path, settings: dict[str, object]) -> Config:
     return load(path).config
 
 
-def _record(files: DemoFiles, engine: Path) -> str:
+def _record(files: DemoFiles, engine: Path, watch: Watch) -> str:
     """Let one rank answer the canary's prompt: what two ranks must then answer too."""
     settings = _settings(files, engine, ranks=1, expect=None)
     settings["paths"] = {
         "state_dir": str((files.root / "recording").resolve()),
         "run_dir": f"{files.run_dir}-recording",
     }
-    settings["api"] = {"port": RECORDING_PORTS["api"]}
-    settings["fabric"] = {
-        "master_port": RECORDING_PORTS["master"],
-        "link_port": RECORDING_PORTS["link"],
-    }
+    api, master, link = free_ports(3)
+    settings["api"] = {"port": api}
+    settings["fabric"] = {"master_port": master, "link_port": link}
     path = files.root / "config-single.yaml"
     config = _write_config(path, settings)
     pair = LocalPair(config, ["--config", str(path)])
     try:
-        start(pair, lambda _: None)
+        start(pair, watch)
         return ask(config, PROMPT, ANSWER_TOKENS)
     finally:
         pair.stop()

@@ -20,17 +20,31 @@ class PortHolder:
         return f"{self.name or 'process'} (pid {self.pid})"
 
 
-def can_listen(address: str, port: int) -> bool:
-    """Say whether a server could listen there now (with SO_REUSEADDR, as servers do)."""
+def why_not(address: str, port: int) -> OSError | None:
+    """Return what a server that wants to listen there would get now (with SO_REUSEADDR)."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
             probe.listen(1)
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            return error
+    return None
+
+
+def can_listen(address: str, port: int) -> bool:
+    """Say whether a server could listen there now."""
+    return why_not(address, port) is None
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different TCP ports of 127.0.0.1 that nobody uses just now."""
+    with contextlib.ExitStack() as probes:
+        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in sockets:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in sockets]
 
 
 def holder(port: int) -> PortHolder:

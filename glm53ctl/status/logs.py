@@ -2,8 +2,9 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TextIO
 
 from glm53ctl.config.schema import Config
 from glm53ctl.errors import UserError
@@ -22,6 +23,9 @@ def read_log(config: Config, rank: int, lines: int, *, follow: bool) -> Iterator
 
     A new epoch has a new file; following goes on there.
     """
+    if rank >= config.world_size:
+        message = f"there is no rank {rank}: `nodes` lists {config.world_size}."
+        raise UserError("RANK_UNKNOWN", message)
     path = newest_log(config, rank)
     if path is None:
         raise UserError(
@@ -29,15 +33,34 @@ def read_log(config: Config, rank: int, lines: int, *, follow: bool) -> Iterator
             f"no engine of rank {rank} has run on this host ({config.paths.state_dir}/logs).",
             "Logs of the other node are there: run this command on it.",
         )
+    tail: int | None = lines
     while path is not None:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            yield from (line.rstrip("\n") for line in deque(file, maxlen=lines))
-            if not follow:
-                return
-            while (newer := newest_log(config, rank)) == path:
-                if line := file.readline():
-                    yield line.rstrip("\n")
-                else:
-                    time.sleep(POLL_SECONDS)
-            yield from (line.rstrip("\n") for line in file)
-        path, lines = newer, 0 if newer is None else 1 << 30
+        try:
+            with path.open(encoding="utf-8", errors="replace") as file:
+                last = deque(file, maxlen=tail)
+                begun = last.pop() if follow and last and not last[-1].endswith("\n") else ""
+                yield from (line.rstrip("\n") for line in last)
+                path = (yield from _to_the_end(file, begun, config, rank, path)) if follow else None
+        except OSError as error:
+            message = f"{path}: cannot read it: {error.strerror}."
+            raise UserError("LOG_UNREADABLE", message) from error
+        tail = None  # what a new epoch said before it was noticed is news as well
+
+
+def _to_the_end(
+    file: TextIO, begun: str, config: Config, rank: int, path: Path
+) -> Generator[str, None, Path]:
+    """Yield whole lines as they come; return the log of the epoch that follows."""
+    while True:
+        newer = newest_log(config, rank) or path  # looked for first: the old one is then complete
+        while part := file.readline():
+            begun += part
+            if begun.endswith("\n"):
+                yield begun[:-1]
+                begun = ""
+        if newer != path:
+            break
+        time.sleep(POLL_SECONDS)
+    if begun:
+        yield begun
+    return newer

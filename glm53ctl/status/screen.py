@@ -53,11 +53,12 @@ class Screen:
         if self._live is not None:
             self._live.update(render(snapshot))
             return
-        for report in snapshot.ranks:
-            line = _line(report)
-            if self._said.get(report.rank) != line:
-                self._said[report.rank] = line
-                self._console.print(f"rank {report.rank}: {line}", markup=False)
+        lines = {report.rank: _line(report) for report in snapshot.ranks}
+        lines |= {rank: "no word" for rank in snapshot.missing if rank in self._said}
+        for rank, line in lines.items():
+            if self._said.get(rank) != line:
+                self._said[rank] = line
+                self._console.print(f"rank {rank}: {line}", markup=False)
 
 
 def _line(report: RankReport) -> str:

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from glm53ctl import __version__
 from glm53ctl.config.schema import Config
-from glm53ctl.findings import Finding
+from glm53ctl.findings import Finding, Severity
 from glm53ctl.supervise import control
 from glm53ctl.supervise.report import Loss, Phase, RankReport
 
@@ -59,7 +59,7 @@ def assemble(config: Config, local: dict[int, RankReport], now: float) -> Snapsh
         state=_state(ranks, ready),
         ready=ready,
         epoch=max((report.epoch for report in ranks), default=0),
-        endpoint=f"http://{config.api.host}:{config.api.port}/v1",
+        endpoint=_endpoint(config),
         model=config.serve.model_name,
         ranks=ranks,
         missing=missing,
@@ -67,6 +67,11 @@ def assemble(config: Config, local: dict[int, RankReport], now: float) -> Snapsh
         last_loss=max(losses, key=lambda loss: loss.at, default=None),
         next_step=_next_step(ranks, missing, ready),
     )
+
+
+def _endpoint(config: Config) -> str:
+    host = config.api.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{config.api.port}/v1"
 
 
 def _findings(ranks: tuple[RankReport, ...]) -> tuple[Finding, ...]:
@@ -101,12 +106,16 @@ def _next_step(ranks: tuple[RankReport, ...], missing: tuple[int, ...], ready: b
     """Return what an operator should do now; empty when nothing."""
     if ready:
         return ""
-    if not ranks:
+    if all(report.phase is Phase.STOPPED for report in ranks):
         return "Start the pair: `glm53ctl up`, or `systemctl start glm53.target`."
-    for report in ranks:
-        for finding in report.findings:
-            if finding.fix:
-                return finding.fix
+    # What failed is the cause; a warning beside it, such as a peer that has not come, its effect.
+    fixes = sorted(
+        (finding.severity is not Severity.FAIL, number, finding.fix)
+        for number, finding in enumerate(_findings(ranks))
+        if finding.fix
+    )
+    if fixes:
+        return fixes[0][-1]
     if missing:
         return f"Start rank {missing[0]}."
     return "Wait: the pair is on its way."

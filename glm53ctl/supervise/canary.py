@@ -49,9 +49,14 @@ async def ask_canary(target: Target, canary: Canary, timeout_seconds: float) -> 
             _judge(answer, canary)
             if target.speculates:
                 await _accepts(client, target.model, canary)
+        except httpx.HTTPStatusError as error:
+            raise CanaryError(
+                "CANARY_NO_ANSWER",
+                f"{error.request.url.path} answered the canary {error.response.status_code}",
+            ) from error
         except httpx.HTTPError as error:
             raise CanaryError(
-                "CANARY_NO_ANSWER", f"the canary got no answer: {error or type(error).__name__}"
+                "CANARY_NO_ANSWER", f"the canary got no answer ({type(error).__name__})"
             ) from error
     return answer
 

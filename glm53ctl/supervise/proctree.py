@@ -68,26 +68,37 @@ def shared_memory(processes: list[psutil.Process]) -> set[Path]:
 def kill_descendants(deadline_seconds: float) -> list[int]:
     """Kill everything below this process, reap it and remove its shared memory.
 
-    Needs `adopt_orphans` first. Returns the pids still there at the deadline: a process in an
-    uninterruptible driver call can outlive its SIGKILL by a while.
+    Needs `adopt_orphans` first: then there is nothing below once there are no children. Waiting for
+    that matters: a process whose first thread has ended is a zombie in /proc while its other
+    threads still hold its memory. Returns the pids still there at the deadline, since a process in
+    an uninterruptible driver call outlives its SIGKILL.
     """
     limit = time.monotonic() + deadline_seconds
     segments: set[Path] = set()
-    while left := descendants():
+    while _has_children():
+        left = descendants()
         segments |= shared_memory(left)
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        reap()
         if time.monotonic() > limit:
-            return [p.pid for p in descendants()]
+            return [process.pid for process in psutil.Process().children(recursive=True)]
         time.sleep(0.01)
-    reap()
     for segment in segments:
         with contextlib.suppress(OSError):  # gone already, or another user's
             if segment.stat().st_uid == os.getuid():
                 segment.unlink()
     return []
+
+
+def _has_children() -> bool:
+    """Reap what has ended; say whether any child is left, running or ending."""
+    reap()
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def reap() -> dict[int, int]:

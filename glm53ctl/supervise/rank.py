@@ -29,6 +29,7 @@ from glm53ctl.supervise.identity import Identity, boot_id, identify
 from glm53ctl.supervise.ledger import Ledger, next_backoff
 from glm53ctl.supervise.link import PairLink
 from glm53ctl.supervise.notify import Notifier
+from glm53ctl.supervise.proctree import adopt_orphans
 from glm53ctl.supervise.report import EngineReport, Loss, Phase, RankReport
 from glm53ctl.supervise.secrets import pair_token
 from glm53ctl.supervise.wire import Command, End, Launch, Leave, Ready
@@ -76,6 +77,7 @@ class RankSupervisor:
 
     async def run(self) -> None:
         """Live until SIGTERM, SIGINT or `stop`."""
+        adopt_orphans()
         self.config = self.load()
         self.identity = await asyncio.to_thread(self._identify)
         self.link = self._make_link(token=b"")  # not opened: something to report from

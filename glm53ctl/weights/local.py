@@ -1,6 +1,7 @@
 """Weights that lie in a directory already."""
 
 import hashlib
+import os
 from pathlib import Path
 
 
@@ -11,10 +12,10 @@ def quick_digest(directory: Path) -> str:
     same files of the same sizes and the same index; their contents are `weights verify`'s matter.
     """
     digest = hashlib.sha256()
-    for file in sorted(directory.iterdir()) if directory.is_dir() else ():
+    for file in sorted(directory.iterdir()) if os.path.isdir(directory) else ():
         if file.name.startswith(".") or not file.is_file():
             continue
-        digest.update(f"{file.name} {file.stat().st_size}\n".encode())
+        digest.update(os.fsencode(f"{file.name} {file.stat().st_size}\n"))
         if file.suffix == ".json":
             digest.update(file.read_bytes())
     return digest.hexdigest()

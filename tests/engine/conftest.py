@@ -1,11 +1,9 @@
 """The real two-rank CPU engine under real supervisors, with the demo's model."""
 
-import contextlib
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +16,7 @@ import yaml
 
 from glm53ctl.config.sources import load
 from glm53ctl.demo.run import DemoFiles, prepare
+from glm53ctl.facts.ports import free_ports
 from glm53ctl.status.snapshot import Snapshot, gather
 from glm53ctl.supervise.local import LocalPair
 from glm53ctl.supervise.proctree import descendants
@@ -39,12 +38,6 @@ def engine_prefix() -> Path:
     return prefix
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def wait_for(condition, what: str, seconds: float):
     """Return the condition's first true value; fail with `what` at the deadline."""
     limit = time.monotonic() + seconds
@@ -60,9 +53,10 @@ class Bed:
     def __init__(self, root: Path, files: DemoFiles) -> None:
         self.root = root
         self.settings = yaml.safe_load(files.config.read_text())
+        api, master, link = free_ports(3)
         self.settings |= {
-            "api": {"port": free_port()},
-            "fabric": {"master_port": free_port(), "link_port": free_port()},
+            "api": {"port": api},
+            "fabric": {"master_port": master, "link_port": link},
             "paths": {"state_dir": str(root / "state"), "run_dir": str(root / "run")},
         }
         self.settings["supervise"] = {
@@ -116,7 +110,7 @@ class Bed:
 @pytest.fixture(scope="session")
 def demo_files(engine_prefix, tmp_path_factory) -> DemoFiles:
     files = DemoFiles(tmp_path_factory.mktemp("demo"))
-    prepare(files, engine_prefix, print)
+    prepare(files, engine_prefix, print, lambda _: None)
     yield files
     shutil.rmtree(files.run_dir, ignore_errors=True)
 
@@ -176,13 +170,8 @@ def serving(demo_files, tmp_path_factory):
 
 
 def alive(pids) -> set[int]:
-    """Those of the pids that are processes and no zombies."""
-    found = set()
-    for pid in pids:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                found.add(pid)
-    return found
+    """Those of the pids that are processes; a zombie may still hold memory, so it counts."""
+    return {pid for pid in pids if psutil.pid_exists(pid)}
 
 
 def hurt(pid: int, signum: int) -> float:

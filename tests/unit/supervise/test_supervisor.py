@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pairs import free_port
 
 from glm53ctl.config.sources import load
+from glm53ctl.facts.ports import free_ports
 from glm53ctl.status.snapshot import gather
 from glm53ctl.supervise import control
 from glm53ctl.supervise.local import LocalPair
@@ -47,6 +47,7 @@ class Pair:
         program.chmod(0o755)
         token = root / "token"
         token.write_text("a" * 32)
+        api, link, master = free_ports(3)
         self.settings = {
             "profile": "demo",
             "nodes": [
@@ -56,8 +57,8 @@ class Pair:
             "engine": {"prefix": str(root / "engine")},
             "serve": {"model_name": "glm"},
             "weights": {"model_dir": str(self.model)},
-            "api": {"port": free_port()},
-            "fabric": {"link_port": free_port(), "master_port": free_port()},
+            "api": {"port": api},
+            "fabric": {"link_port": link, "master_port": master},
             "link": {"token_file": str(token), "beat_seconds": 0.1, "closed_grace_seconds": 0.3},
             "memory": {"start_gib": 0.2, "floor_gib": 0.1},
             "paths": {"state_dir": str(root / "state"), "run_dir": str(root / "run")},
