@@ -45,8 +45,8 @@ types: $(TOOL_READY) ## types of the Python sources
 unit: $(TOOL_READY) ## the tests that need no engine
 	@$(TOOL)/python -m pytest -q -m 'not engine' tests/unit
 
-bench: setup ## measure
-	@$(TOOL)/glm53ctl bench $(ARGS)
+bench: setup ## what supervision costs: time to the first answer, as a ratio
+	@$(TOOL)/python tests/bench/start.py $(ARGS)
 
 # Exact versions and digests of all that is installed, for every interpreter or for the one that
 # is named. Versions stay as they are unless they must change; UPGRADE=--upgrade takes the newest.

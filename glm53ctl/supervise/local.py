@@ -39,9 +39,10 @@ class LocalPair:
         adopt_orphans()
         clear_override(self.config)
         for rank in range(self.config.world_size):
-            self._start(rank)
+            self.start_rank(rank)
 
-    def _start(self, rank: int) -> None:
+    def start_rank(self, rank: int) -> None:
+        """Start one rank; an earlier process of it must have ended."""
         with self._log(rank).open("ab") as log:
             self.ranks[rank] = subprocess.Popen(
                 [sys.executable, "-m", "glm53ctl", "rank", str(rank), *self.options],
@@ -69,7 +70,7 @@ class LocalPair:
             if code is None or code == 0:
                 self._due.pop(rank, None)
             elif now >= self._due.setdefault(rank, now + RESTART_SECONDS):
-                self._start(rank)
+                self.start_rank(rank)
         return True
 
     def _last(self, rank: int) -> str:

@@ -13,16 +13,18 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from waiting import wait_for
 
 from glm53ctl.config.sources import load
 from glm53ctl.demo.run import DemoFiles, prepare
 from glm53ctl.facts.ports import free_ports
 from glm53ctl.status.snapshot import Snapshot, gather
 from glm53ctl.supervise.local import LocalPair
-from glm53ctl.supervise.proctree import descendants
+from glm53ctl.supervise.proctree import adopt_orphans, descendants
 
 REPOSITORY = Path(__file__).parents[2]
 START_SECONDS = 150.0
+COMMAND_SECONDS = 120.0
 
 
 def pytest_collection_modifyitems(items):
@@ -36,15 +38,6 @@ def engine_prefix() -> Path:
     prefix = Path(os.environ.get("GLM53_ENGINE", REPOSITORY / ".engine"))
     assert (prefix / "bin/vllm").exists(), f"no engine in {prefix}: run `make setup` first"
     return prefix
-
-
-def wait_for(condition, what: str, seconds: float):
-    """Return the condition's first true value; fail with `what` at the deadline."""
-    limit = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < limit, f"waited {seconds:.0f} s for {what}"
-        time.sleep(0.05)
-    return value
 
 
 class Bed:
@@ -94,15 +87,19 @@ class Bed:
     def snapshot(self) -> Snapshot:
         return gather(self.config)
 
-    def status(self) -> dict:
-        """What `glm53ctl status --json` prints, through the command itself."""
-        done = subprocess.run(
-            [sys.executable, "-m", "glm53ctl", "status", "--json", "-c", str(self.path)],
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a `glm53ctl` command with this bed's configuration."""
+        return subprocess.run(
+            [sys.executable, "-m", "glm53ctl", *words, "--config", str(self.path)],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=COMMAND_SECONDS,
             check=False,
         )
+
+    def status(self) -> dict:
+        """What `glm53ctl status --json` says."""
+        done = self.command("status", "--json")
         assert done.returncode in (0, 3), done.stderr
         return json.loads(done.stdout)
 
@@ -127,20 +124,31 @@ class ServingPair(Bed):
 
     def __init__(self, root: Path, files: DemoFiles) -> None:
         super().__init__(root, files)
+        adopt_orphans()
         self.pair = LocalPair(self.config, ["--config", str(self.path)])
         self._over = threading.Event()
         self._tender = threading.Thread(target=self._tend)
+
+    def start_rank(self, rank: int, path: Path | None = None) -> None:
+        assert path is None, "both ranks of a serving pair have one configuration"
+        self.pair.start_rank(rank)
 
     def _tend(self) -> None:
         while not self._over.wait(0.05):
             self.pair.tend()
 
-    def serve(self) -> None:
+    def tend(self) -> None:
+        """From now on, start dead supervisors anew."""
         self._tender.start()
 
-    def close(self) -> int:
+    def abandon(self) -> None:
+        """From now on, let dead supervisors lie."""
         self._over.set()
-        self._tender.join()
+        if self._tender.is_alive():
+            self._tender.join()
+
+    def close(self) -> int:
+        self.abandon()
         return self.pair.stop()
 
     def until_ready(self, epoch: int = 0) -> Snapshot:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from conftest import KILL, START_SECONDS, STOP, alive, hurt, wait_for
 
+from glm53ctl.facts.ports import can_listen
 from glm53ctl.supervise.report import Phase
 
 ENDS_WITHIN = 10.0
@@ -47,8 +48,7 @@ def complete(pair) -> str:
 
 def test_rank_1_comes_30_seconds_late(serving):
     """Nothing of the engine waits on its own; the head says whom it waits for."""
-    serving.pair.config = serving.config
-    serving.pair._start(0)
+    serving.start_rank(0)
     first = wait_for(
         lambda: next(iter(serving.snapshot().findings), None), "the head to miss rank 1", 30
     )
@@ -59,8 +59,8 @@ def test_rank_1_comes_30_seconds_late(serving):
         assert snapshot.state == "pairing"
         assert snapshot.ranks[0].engine.pid is None
         time.sleep(1)
-    serving.pair._start(1)
-    serving.serve()
+    serving.start_rank(1)
+    serving.tend()
     assert serving.until_ready().epoch == 1
     assert complete(serving) == serving.config.canary.expect
 
@@ -183,29 +183,13 @@ def test_status_says_it_all(serving):
 
 def test_restart_is_one_new_epoch_with_the_override(serving):
     before = serving.until_ready()
-    import subprocess
-    import sys
-
-    command = [sys.executable, "-m", "glm53ctl", "restart", "-c", str(serving.path)]
-    refused = subprocess.run(
-        [*command, "--set", "serve.max_num_seqs=many"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    refused = serving.command("restart", "--set", "serve.max_num_seqs=many")
     assert refused.returncode == 2
     assert "serve.max_num_seqs" in refused.stderr
     assert serving.snapshot().ready
     assert serving.snapshot().epoch == before.epoch
 
-    done = subprocess.run(
-        [*command, "--set", "serve.max_num_seqs=2"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = serving.command("restart", "--set", "serve.max_num_seqs=2")
     assert done.returncode == 0, done.stderr
     after = serving.until_ready(before.epoch)
     assert after.epoch == before.epoch + 1
@@ -217,23 +201,10 @@ def test_restart_is_one_new_epoch_with_the_override(serving):
 def test_down_stops_both_and_frees_the_ports(serving):
     serving.until_ready()
     engine = serving.engine_pids()
-    serving._over.set()  # `up` ends with the pair; here nobody is to start it anew
-    serving._tender.join()
-    import subprocess
-    import sys
-
-    done = subprocess.run(
-        [sys.executable, "-m", "glm53ctl", "down", "-c", str(serving.path)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    serving.abandon()  # `up` would end with the pair
+    done = serving.command("down")
     assert done.returncode == 0, done.stderr
     assert not alive(engine)
-    for rank in serving.pair.ranks.values():
-        assert rank.wait(START_SECONDS) == 0
-    from glm53ctl.facts.ports import can_listen
-
-    assert can_listen("127.0.0.1", serving.config.api.port)
-    assert can_listen("127.0.0.1", serving.config.fabric.master_port)
+    assert [rank.wait(START_SECONDS) for rank in serving.pair.ranks.values()] == [0, 0]
+    for port in (serving.config.api.port, serving.config.fabric.master_port):
+        assert can_listen("127.0.0.1", port)

@@ -3,7 +3,7 @@
 import socket
 
 import pytest
-from conftest import wait_for
+from waiting import wait_for
 
 REFUSED_WITHIN = 30.0
 

@@ -1,5 +1,6 @@
 """`glm53ctl ask` against a fake server: what a person sees, and a program that reads the pipe."""
 
+import io
 import json
 import os
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import pytest
 from fake_openai import event, stream
+from rich.console import Console
 
 from glm53ctl import cli
 
@@ -87,3 +89,11 @@ def test_a_reader_that_leaves_is_no_traceback(ask, server):
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(30) != 0
+
+
+def test_on_a_terminal_thinking_is_dim_and_the_answer_is_not():
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, color_system="standard", _environ={})
+    cli._say(console, "Hm. ", thinking=True)
+    cli._say(console, "Yes.")
+    assert file.getvalue() == "\x1b[2mHm. \x1b[0mYes."

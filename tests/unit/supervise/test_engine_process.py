@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from waiting import wait_for
 
 from glm53ctl.supervise.engine import EngineProcess
 from glm53ctl.supervise.proctree import adopt_orphans
@@ -17,14 +17,6 @@ from glm53ctl.supervise.proctree import adopt_orphans
 DEADLINE = 20.0
 # A main process that ignores SIGTERM, a child in a session of its own, and an orphan of an orphan.
 UNRULY = "trap '' TERM; setsid sleep 1001 & (setsid sleep 1002 &) ; sleep 1003 & echo up; wait"
-
-
-def wait_for(condition, what):
-    limit = time.monotonic() + DEADLINE
-    while not (value := condition()):
-        assert time.monotonic() < limit, f"waited {DEADLINE} s for {what}"
-        time.sleep(0.02)
-    return value
 
 
 def sleepers(marker: str) -> list[int]:
@@ -69,6 +61,24 @@ def test_end_leaves_nothing_of_an_unruly_tree(marker, tmp_path):
 
     asyncio.run(scenario())
     assert sleepers(marker) == []
+
+
+def test_a_large_engine_with_many_threads_is_waited_for_to_its_last_page(marker, tmp_path):
+    """Its first thread is a zombie at once; the others hold the memory a while longer."""
+    code = (
+        "import threading, time; block = bytearray(400 << 20); block[::4096] = b'x' * (400 << 8);"
+        "[threading.Thread(target=time.sleep, args=(1000,)).start() for _ in range(200)];"
+        "print('up', flush=True)"
+    )
+
+    async def scenario():
+        engine = await start(f'{sys.executable} -c "{code}"; :', marker, tmp_path / "log")
+        await until_up(engine)
+        members = psutil.Process(engine.guard.pid).children(recursive=True)
+        await engine.end()
+        assert not any(psutil.pid_exists(member.pid) for member in members)
+
+    asyncio.run(scenario())
 
 
 def test_children_of_an_engine_that_exits_by_itself_go_too(marker, tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from waiting import wait_for
 
 from glm53ctl.config.sources import load
 from glm53ctl.facts.ports import free_ports
@@ -21,14 +22,6 @@ from glm53ctl.supervise.orders import give_order, wait_until_down
 from glm53ctl.supervise.report import Phase
 
 DEADLINE = 30.0
-
-
-def wait_for(condition, what):
-    limit = time.monotonic() + DEADLINE
-    while not (value := condition()):
-        assert time.monotonic() < limit, f"waited {DEADLINE} s for {what}"
-        time.sleep(0.03)
-    return value
 
 
 class Pair:

@@ -1,0 +1,81 @@
+"""The codes under which anything is reported: searchable words, each with one meaning.
+
+They are collected from the sources, so that a new one cannot slip by.
+"""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import glm53ctl
+
+ROOT = Path(glm53ctl.__file__).parent
+CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
+
+CODE_AT = {
+    "UserError": 0,
+    "CanaryError": 0,
+    "Finding": 0,
+    "Loss": 0,
+    "ConfigError": 0,
+    "EngineError": 0,
+    "Rule": 1,
+    "fail": 0,
+    "_fail": 0,
+    "_finding": 0,
+    "loss": 0,
+}
+"""What makes a report, and which argument is its code (or the keyword `code`)."""
+
+SEVERAL_ROOMS = {
+    "ENGINE_MISSING": "the prefix holds no engine: before a start, and for `engine check`",
+    "PORT_IN_USE": "somebody holds a port: the engine's, or the link's",
+    "RANK_UNKNOWN": "the configuration has no such rank: for `rank`, and for `logs`",
+    "STOPPED": "the pair was stopped on command",
+}
+"""Codes that more than one room reports, with the one meaning they have."""
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "id", None) or getattr(node.func, "attr", "")
+            if name in CODE_AT:
+                yield name, node
+
+
+def code_of(name: str, call: ast.Call) -> str | None:
+    """Return the code of a report where it is written out."""
+    position = CODE_AT[name]
+    given = [word.value for word in call.keywords if word.arg == "code"]
+    given += call.args[position : position + 1]
+    if given and isinstance(given[0], ast.Constant):
+        return str(given[0].value)
+    return None
+
+
+def reported() -> dict[str, set[str]]:
+    """Return every code that is written out in a report, and the rooms that report it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for file in sorted(ROOT.rglob("*.py")):
+        for name, call in calls(ast.parse(file.read_text())):
+            if code := code_of(name, call):
+                found[code].add(file.relative_to(ROOT).parts[0].removesuffix(".py"))
+    return found
+
+
+def test_codes_are_found_at_all():
+    assert {"API_UNREACHABLE", "PAIR_DOWN", "MEM_FOREIGN", "CFG_UNKNOWN_KEY", "HELD"} <= set(
+        reported()
+    )
+
+
+def test_every_code_is_upper_snake():
+    assert [code for code in reported() if not CODE.fullmatch(code)] == []
+
+
+def test_a_code_belongs_to_one_room_or_says_why_not():
+    shared = {code: rooms for code, rooms in reported().items() if len(rooms) > 1}
+    assert set(shared) == set(SEVERAL_ROOMS), shared
