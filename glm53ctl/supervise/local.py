@@ -16,7 +16,12 @@ from glm53ctl.checks.start import check_start
 from glm53ctl.config.schema import Config
 from glm53ctl.config.sources import clear_override
 from glm53ctl.errors import EXIT_BAD_INPUT, UserError
-from glm53ctl.supervise.proctree import adopt_orphans, die_with_parent, kill_descendants
+from glm53ctl.supervise.proctree import (
+    adopt_orphans,
+    die_with_parent,
+    kill_descendants,
+    reap_orphans,
+)
 
 RESTART_SECONDS = 1.0
 STOP_MARGIN_SECONDS = 20.0
@@ -61,6 +66,7 @@ class LocalPair:
     def tend(self) -> bool:
         """Start dead ranks anew; False when the pair was stopped on command (all ended with 0)."""
         now = time.monotonic()
+        reap_orphans(keep={process.pid for process in self.ranks.values()})
         codes = {rank: process.poll() for rank, process in self.ranks.items()}
         if all(code == 0 for code in codes.values()):
             return False

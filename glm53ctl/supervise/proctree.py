@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import psutil
@@ -99,6 +100,14 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
+
+
+def reap_orphans(keep: Collection[int]) -> None:
+    """Collect ended children that this process adopted; those in `keep` have an owner who waits."""
+    for child in psutil.Process().children():
+        if child.pid not in keep and not _is_alive(child):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child.pid, os.WNOHANG)
 
 
 def reap() -> dict[int, int]:

@@ -26,9 +26,11 @@ class Said(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in os.environ:
+    for name in list(os.environ):
         if name.startswith("GLM53") or name in FOREIGN:
             monkeypatch.delenv(name)
+    for console in (cli.out, cli.err):  # they looked at FORCE_COLOR when they were made
+        monkeypatch.setattr(console, "_force_terminal", None)
 
 
 @pytest.fixture
