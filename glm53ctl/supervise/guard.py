@@ -16,6 +16,7 @@ import selectors
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from glm53ctl.supervise.proctree import (
@@ -24,9 +25,12 @@ from glm53ctl.supervise.proctree import (
     die_with_parent,
     kill_descendants,
     reap,
+    shared_memory,
 )
 
 KILL_DEADLINE_SECONDS = 10.0
+LOOK_SECONDS = 5.0
+"""How often the engine's shared memory is noted. One who dies first takes its list along."""
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The supervisor alone decides when the engine ends, and says so through the pipe."""
 
@@ -66,10 +70,10 @@ class _Wakeups:
         self._selector.register(child_end, selectors.EVENT_READ, "child")
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, "supervisor")
 
-    def wait(self) -> set[str]:
-        """Block until something happens; return what."""
+    def wait(self, seconds: float) -> set[str]:
+        """Block until something happens, or for `seconds`; return what."""
         happened = set()
-        for key, _ in self._selector.select():
+        for key, _ in self._selector.select(seconds):
             if key.data == "child":
                 os.read(key.fd, 4096)
             happened.add(str(key.data))
@@ -89,24 +93,26 @@ def main(channel: int, argv: list[str]) -> NoReturn:
         _report(channel, "exit", 127, error.strerror or error)
         sys.exit(0)
     _report(channel, "started", engine)
-    _watch(engine, wakeups, channel)
-    _report(channel, "left", *kill_descendants(KILL_DEADLINE_SECONDS))
+    segments = _watch(engine, wakeups, channel)
+    _report(channel, "left", *kill_descendants(KILL_DEADLINE_SECONDS, segments))
     sys.exit(0)
 
 
-def _watch(engine: int, wakeups: _Wakeups, channel: int) -> None:
-    """Return when the engine has ended or has to be killed."""
+def _watch(engine: int, wakeups: _Wakeups, channel: int) -> set[Path]:
+    """Return when the engine has ended or must be killed, with the shared memory it used."""
+    segments: set[Path] = set()
     while True:
-        happened = wakeups.wait()
+        happened = wakeups.wait(LOOK_SECONDS)
+        segments |= shared_memory(descendants())
         if "child" in happened:
             ended = reap()
             if engine in ended:
                 _report(channel, "exit", ended[engine])
-                return
+                return segments
         if "supervisor" in happened:
             order = os.read(sys.stdin.fileno(), 4096).decode()
             if order == "" or "kill" in order:
-                return
+                return segments
             if "term" in order:
                 _terminate(engine)
 

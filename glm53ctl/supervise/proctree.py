@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import psutil
@@ -66,8 +66,10 @@ def shared_memory(processes: list[psutil.Process]) -> set[Path]:
     return names
 
 
-def kill_descendants(deadline_seconds: float) -> list[int]:
+def kill_descendants(deadline_seconds: float, segments: Iterable[Path] = ()) -> list[int]:
     """Kill everything below this process, reap it and remove its shared memory.
+
+    `segments` is shared memory that was seen earlier, of processes that may be gone already.
 
     Needs `adopt_orphans` first: then there is nothing below once there are no children. Waiting for
     that matters: a process whose first thread has ended is a zombie in /proc while its other
@@ -75,17 +77,17 @@ def kill_descendants(deadline_seconds: float) -> list[int]:
     an uninterruptible driver call outlives its SIGKILL.
     """
     limit = time.monotonic() + deadline_seconds
-    segments: set[Path] = set()
+    mapped = set(segments)
     while _has_children():
         left = descendants()
-        segments |= shared_memory(left)
+        mapped |= shared_memory(left)
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         if time.monotonic() > limit:
             return [process.pid for process in psutil.Process().children(recursive=True)]
         time.sleep(0.01)
-    for segment in segments:
+    for segment in mapped:
         with contextlib.suppress(OSError):  # gone already, or another user's
             if segment.stat().st_uid == os.getuid():
                 segment.unlink()

@@ -172,9 +172,11 @@ class ServingPair(Bed):
 
 @pytest.fixture(scope="module")
 def serving(demo_files, tmp_path_factory):
+    before = set(os.listdir("/dev/shm"))
     pair = ServingPair(tmp_path_factory.mktemp("pair"), demo_files)
     yield pair
     assert pair.close() == 0, "processes were left behind"
+    assert set(os.listdir("/dev/shm")) <= before, "shared memory was left behind"
 
 
 def alive(pids) -> set[int]:

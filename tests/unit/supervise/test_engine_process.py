@@ -12,7 +12,7 @@ import pytest
 from waiting import wait_for
 
 from glm53ctl.supervise.engine import EngineProcess
-from glm53ctl.supervise.proctree import adopt_orphans
+from glm53ctl.supervise.proctree import adopt_orphans, kill_descendants
 
 DEADLINE = 20.0
 # A main process that ignores SIGTERM, a child in a session of its own, and an orphan of an orphan.
@@ -180,13 +180,11 @@ def test_progress_bars_arrive_line_by_line_and_bytes_that_are_no_text_do_no_harm
 
 
 def test_shared_memory_of_a_killed_engine_is_removed(marker, tmp_path):
-    code = (
-        "from multiprocessing import shared_memory, resource_tracker\n"
-        f"m = shared_memory.SharedMemory('glm53-{marker}', create=True, size=4096)\n"
-        "print('up', flush=True)\n"
-        "import time; time.sleep(1000)"
-    )
     segment = Path("/dev/shm") / f"glm53-{marker}"
+    code = (
+        f"import mmap, time; file = open('{segment}', 'wb+'); file.truncate(4096);"
+        "memory = mmap.mmap(file.fileno(), 4096); print('up', flush=True); time.sleep(1000)"
+    )
 
     async def scenario():
         engine = await start(f'exec {sys.executable} -c "{code}"', marker, tmp_path / "log")
@@ -195,4 +193,11 @@ def test_shared_memory_of_a_killed_engine_is_removed(marker, tmp_path):
         await engine.end()
 
     asyncio.run(scenario())
+    assert not segment.exists()
+
+
+def test_shared_memory_seen_earlier_is_removed_though_its_process_is_gone(tmp_path):
+    segment = tmp_path / "segment"
+    segment.write_bytes(b"x")
+    assert kill_descendants(1.0, [segment]) == []
     assert not segment.exists()
