@@ -21,6 +21,7 @@ def ask(tmp_path, monkeypatch, capfd, server):
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
     for console in (cli.out, cli.err):  # they looked at FORCE_COLOR when they were made
         monkeypatch.setattr(console, "_force_terminal", None)
+        monkeypatch.setattr(console, "_color_system", None)
     key = tmp_path / "key"
     key.write_text("opensesame-0123456789\n")
     config = tmp_path / "config.yaml"

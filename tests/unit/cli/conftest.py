@@ -31,6 +31,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     for console in (cli.out, cli.err):  # they looked at FORCE_COLOR when they were made
         monkeypatch.setattr(console, "_force_terminal", None)
+        monkeypatch.setattr(console, "_color_system", None)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from glm53ctl.supervise.stages import Stage
 def lines(*pictures: Snapshot) -> list[str]:
     """Return what a file gets of some snapshots."""
     file = io.StringIO()
-    with Screen(Console(file=file, width=120, highlight=False)) as screen:
+    with Screen(Console(file=file, width=120, highlight=False, _environ={})) as screen:
         for picture in pictures:
             screen.show(picture)
     return file.getvalue().splitlines()
