@@ -82,7 +82,7 @@ def _ports(config: Config) -> Iterator[Finding]:
         if error.errno == errno.EADDRINUSE:
             yield _fail(
                 "PORT_IN_USE",
-                f"port {port} on {address} ({key}) is held by {holder(port)}.",
+                f"port {port} on {address} ({key}) is held by {holder(address, port)}.",
                 f"Stop that process, or choose another {key}.",
             )
         elif error.errno != errno.EADDRNOTAVAIL or key == "api.port":  # else `_address` says it

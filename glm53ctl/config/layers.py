@@ -30,6 +30,8 @@ from glm53ctl.findings import Finding, Severity
 OVERRIDE_NAME = "override.yaml"
 """File in `paths.run_dir` that holds the settings of one run."""
 COMMAND_LINE = "--set"
+NOT_SETTINGS = frozenset({"GLM53_CLOSURE", "GLM53_ENGINE", "GLM53_TORCH_INDEX"})
+"""Variables of ours that say something about the installation, not about the pair."""
 
 
 class Layer(StrEnum):
@@ -176,8 +178,9 @@ def command_line(overrides: Sequence[str], problems: Problems) -> Leaves:
     leaves: Leaves = {}
     for override in overrides:
         path, equals, text = override.partition("=")
-        if not equals:
-            message = "A setting on the command line needs a value."
+        if not equals or not path.strip():
+            missing = "a value" if not equals else "a name"
+            message = f"A setting on the command line needs {missing}."
             fix = "Write it as --set serve.max_model_len=4096."
             problems.findings.append(fail("CFG_SYNTAX", COMMAND_LINE, message, fix))
             continue
@@ -197,7 +200,8 @@ def _environment(environ: Mapping[str, str], problems: Problems) -> Leaves:
         if path := ENV_NAMES.get(name):
             leaves.update(_said(path, environ[name], origin, problems))
             continue
-        problems.findings.append(_unknown_variable(name))
+        if name not in NOT_SETTINGS:
+            problems.findings.append(_unknown_variable(name))
     return leaves
 
 

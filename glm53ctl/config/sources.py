@@ -57,11 +57,13 @@ def _raise_on_failures(findings: list[Finding]) -> None:
     failures = [finding for finding in findings if finding.severity is Severity.FAIL]
     if not failures:
         return
-    count = f"{len(failures)} mistakes" if len(failures) > 1 else "a mistake"
+    if len(failures) == 1:
+        only = failures[0]
+        place = f"{only.where}: " if only.where else ""
+        raise ConfigError(only.code, f"{place}{only.message}", only.fix, findings=failures)
     lines = "".join(f"\n  {finding.sentence()}" for finding in failures)
-    raise ConfigError(
-        code="CFG_INVALID", message=f"The configuration has {count}:{lines}", findings=failures
-    )
+    message = f"The configuration has {len(failures)} mistakes:{lines}"
+    raise ConfigError("CFG_INVALID", message, findings=failures)
 
 
 def load(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import psutil
 
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared, never bound
+
 
 @dataclass(frozen=True)
 class PortHolder:
@@ -47,12 +49,14 @@ def free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in sockets]
 
 
-def holder(port: int) -> PortHolder:
-    """Return who listens on `port`, as far as this user may see."""
+def holder(address: str, port: int) -> PortHolder:
+    """Return who listens on `port` of `address`, as far as this user may see."""
     with contextlib.suppress(psutil.AccessDenied):
         for found in psutil.net_connections("tcp"):
             listens = found.status == psutil.CONN_LISTEN and found.pid is not None
-            if listens and found.laddr and found.laddr.port == port:
+            if not (listens and found.laddr and found.laddr.port == port):
+                continue
+            if address in _EVERYWHERE or found.laddr.ip in (address, *_EVERYWHERE):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     return PortHolder(found.pid, psutil.Process(found.pid).name())
     return PortHolder(None, None)

@@ -29,6 +29,8 @@ def _read(source: SecretSource, path: Path) -> str:
         raise _refuse(source, path, "is not text") from None
     if len(lines) != 1 or not lines[0].strip():
         raise _refuse(source, path, "must hold exactly one line that is not empty")
+    if not lines[0].isascii():
+        raise _refuse(source, path, "may hold ASCII characters only, since it travels in a header")
     return lines[0].strip()
 
 

@@ -37,7 +37,7 @@ def base_url(config: Config) -> str:
 def _node(config: Config, rank: int) -> Node:
     if not 0 <= rank < config.world_size:
         raise UserError(
-            "PLAN_RANK",
+            "RANK_UNKNOWN",
             f"There is no rank {rank}: `nodes` lists {config.world_size}.",
             f"Use a rank from 0 to {config.world_size - 1}.",
         )

@@ -15,6 +15,8 @@ from glm53ctl.supervise.pulse import read_counters
 SPEC_ROUNDS = 8
 """Completions asked for at most until enough tokens were drafted."""
 _SHOWN_CHARACTERS = 120
+_NOT_THE_API = (ValueError, LookupError, TypeError)
+"""What an answer in any other form than the API's ends in; also a key that no header can carry."""
 
 
 @dataclass(frozen=True)
@@ -37,27 +39,24 @@ class Target:
 
 async def ask_canary(target: Target, canary: Canary, timeout_seconds: float) -> str:
     """Run the checks in order and return the answer; CanaryError at the first that fails."""
-    async with httpx.AsyncClient(
-        base_url=target.base_url,
-        headers=target.headers,
-        timeout=timeout_seconds,
-        trust_env=False,  # a proxy has no business between a supervisor and its engine
-    ) as client:
-        try:
+    try:
+        async with httpx.AsyncClient(
+            base_url=target.base_url,
+            headers=target.headers,
+            timeout=timeout_seconds,
+            trust_env=False,  # a proxy has no business between a supervisor and its engine
+        ) as client:
             await _serves(client, target.model)
             answer = await _complete(client, target.model, canary)
             _judge(answer, canary)
             if target.speculates:
                 await _accepts(client, target.model, canary)
-        except httpx.HTTPStatusError as error:
-            raise CanaryError(
-                "CANARY_NO_ANSWER",
-                f"{error.request.url.path} answered the canary {error.response.status_code}",
-            ) from error
-        except httpx.HTTPError as error:
-            raise CanaryError(
-                "CANARY_NO_ANSWER", f"the canary got no answer ({type(error).__name__})"
-            ) from error
+    except httpx.HTTPStatusError as error:
+        message = f"{error.request.url.path} answered the canary {error.response.status_code}"
+        raise CanaryError("CANARY_NO_ANSWER", message) from error
+    except (httpx.HTTPError, *_NOT_THE_API) as error:
+        message = f"the canary got no answer ({type(error).__name__})"
+        raise CanaryError("CANARY_NO_ANSWER", message) from error
     return answer
 
 

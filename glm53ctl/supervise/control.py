@@ -15,6 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ValidationError
 
+from glm53ctl.errors import UserError
 from glm53ctl.supervise.report import RankReport
 
 ANSWER_SECONDS = 5.0
@@ -65,7 +66,7 @@ async def serve(path: Path, handle: Callable[[Request], Awaitable[Answer]]) -> a
 
 
 def ask(path: Path, request: Request) -> Answer | None:
-    """Ask the rank behind `path`; None when nobody answers there."""
+    """Ask the rank behind `path`; None when nobody answers there. UserError when it may not."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(ANSWER_SECONDS)
         try:
@@ -73,5 +74,11 @@ def ask(path: Path, request: Request) -> Answer | None:
             client.sendall(request.model_dump_json().encode() + b"\n")
             line = client.makefile("rb").readline(_MAX_ANSWER_BYTES)
             return Answer.model_validate(json.loads(line))
+        except PermissionError as error:
+            raise UserError(
+                "CONTROL_DENIED",
+                f"{path} belongs to another user.",
+                "Ask as that user, or as root.",
+            ) from error
         except (OSError, ValueError):
             return None

@@ -188,7 +188,9 @@ class RankSupervisor:
             for rank, peer in self.link.peers.items()
             if peer.report is not None and peer.report.phase is Phase.HELD
         )
-        return (Phase.WAITING, held) if held else (None, ())
+        if held and self.launch_epoch is None:  # a held head orders no launch: its beat is old then
+            return Phase.WAITING, held
+        return None, ()
 
     def _start_findings(self) -> tuple[Finding, ...]:
         """Check this node at most every CHECK_SECONDS: a round is much more frequent."""
@@ -465,6 +467,6 @@ def _link_port_taken(config: Config) -> Finding:
     return _fail(
         "PORT_IN_USE",
         f"port {port} on {config.head.address} (fabric.link_port) cannot be listened on: "
-        f"it is held by {holder(port)}, or the address is not on this machine.",
+        f"it is held by {holder(str(config.head.address), port)}, or the address is elsewhere.",
         "Stop that process, choose another fabric.link_port, or correct nodes[0].address.",
     )

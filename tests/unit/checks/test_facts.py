@@ -63,11 +63,11 @@ def test_nobody_can_listen_where_this_host_is_not(address):
 def test_an_ipv6_address_is_understood():
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
         assert not can_listen("::1", port_of(server))
-        assert holder(port_of(server)).pid == os.getpid()
+        assert holder("::1", port_of(server)).pid == os.getpid()
 
 
 def test_the_holder_of_a_port_is_a_process_with_a_name(listener):
-    found = holder(port_of(listener))
+    found = holder("127.0.0.1", port_of(listener))
     assert found == PortHolder(os.getpid(), psutil.Process().name())
     assert str(found) == f"{psutil.Process().name()} (pid {os.getpid()})"
 
@@ -80,7 +80,7 @@ def test_the_holder_may_be_another_program():
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
-        found = holder(int(other.stdout.readline()))
+        found = holder("127.0.0.1", int(other.stdout.readline()))
         other.stdin.close()
         assert found.pid == other.pid
 
@@ -88,7 +88,7 @@ def test_the_holder_may_be_another_program():
 def test_a_port_that_nobody_holds_has_no_holder(listener):
     port = port_of(listener)
     listener.close()
-    assert holder(port) == PortHolder(None, None)
+    assert holder("127.0.0.1", port) == PortHolder(None, None)
 
 
 def test_a_holder_that_may_not_be_seen_is_another_process(listener, monkeypatch):
@@ -96,7 +96,7 @@ def test_a_holder_that_may_not_be_seen_is_another_process(listener, monkeypatch)
         raise psutil.AccessDenied
 
     monkeypatch.setattr(psutil, "net_connections", forbidden)
-    assert str(holder(port_of(listener))) == "another process"
+    assert str(holder("127.0.0.1", port_of(listener))) == "another process"
 
 
 def test_a_holder_that_ends_while_it_is_looked_at_is_another_process(listener, monkeypatch):
@@ -104,7 +104,7 @@ def test_a_holder_that_ends_while_it_is_looked_at_is_another_process(listener, m
         raise psutil.NoSuchProcess(pid)
 
     monkeypatch.setattr(psutil, "Process", gone)
-    assert str(holder(port_of(listener))) == "another process"
+    assert str(holder("127.0.0.1", port_of(listener))) == "another process"
 
 
 # --- network and memory --------------------------------------------------------------------------

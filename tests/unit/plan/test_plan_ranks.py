@@ -105,7 +105,7 @@ def test_urls_are_reachable_from_the_head_itself(host: str, url: str) -> None:
 
 @pytest.mark.parametrize("rank", [-1, 2])
 def test_a_rank_that_no_node_has_is_refused(rank: int) -> None:
-    with pytest.raises(UserError, match="PLAN_RANK"):
+    with pytest.raises(UserError, match="RANK_UNKNOWN"):
         plan_rank(config(), rank)
 
 

@@ -149,13 +149,11 @@ def test_a_pair_that_stays_silent_is_no_answer(pair, path):
 
 @pytest.mark.parametrize("path", ["/v1/models", CHAT])
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b"[]", b'{"choices": [], "data": [{}]}'])
-@pytest.mark.xfail(strict=True, raises=(ValueError, LookupError, TypeError), reason="ends the rank")
 def test_an_answer_in_another_form_is_no_answer(pair, path, body):
     pair.bodies[path] = body
     assert failure(pair).code in ("CANARY_NO_ANSWER", "CANARY_MODEL")
 
 
-@pytest.mark.xfail(strict=True, raises=UnicodeEncodeError, reason="ends the rank")
 def test_a_key_that_cannot_be_sent_is_no_answer_and_not_shown(pair):
     error = failure(pair, Authorization="Bearer schlüssel")
     assert "schl" not in error.message

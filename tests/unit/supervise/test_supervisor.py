@@ -271,7 +271,7 @@ def test_a_configuration_broken_on_disk_blocks_with_its_reason_and_heals(pair):
     good = pair.path.read_text()
     pair.path.write_text(good.replace("profile: demo", "profile: demo\nnonsense: 1"))
     give_order(pair.config, "restart")
-    assert "nonsense" in pair.until_finding(0, "CFG_INVALID").message
+    assert "nonsense" in pair.until_finding(0, "CFG_UNKNOWN_KEY").message
     assert pair.snapshot().state == "blocked"
     pair.path.write_text(good)
     pair.until_ready(before.epoch)
