@@ -131,6 +131,8 @@ class EngineProcess:
                 async with asyncio.timeout(grace_seconds):
                     await self.ended.wait()
         await self._order("kill")
+        if self.guard.stdin is not None:
+            self.guard.stdin.close()  # the guard takes a closed pipe as the same order
         try:
             async with asyncio.timeout(KILL_WAIT_SECONDS):
                 await self.guard.wait()

@@ -16,7 +16,6 @@ import selectors
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 from glm53ctl.supervise.proctree import (
@@ -98,9 +97,9 @@ def main(channel: int, argv: list[str]) -> NoReturn:
     sys.exit(0)
 
 
-def _watch(engine: int, wakeups: _Wakeups, channel: int) -> set[Path]:
+def _watch(engine: int, wakeups: _Wakeups, channel: int) -> set[int]:
     """Return when the engine has ended or must be killed, with the shared memory it used."""
-    segments: set[Path] = set()
+    segments: set[int] = set()
     while True:
         happened = wakeups.wait(LOOK_SECONDS)
         segments |= shared_memory(descendants())

@@ -13,7 +13,8 @@ import psutil
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_SHM_MAPPING = re.compile(r"(/dev/shm/\S+)$")
+SHM = Path("/dev/shm")  # noqa: S108 - where the kernel's shared memory is, nothing is made there
+_SHM_MAPPING = re.compile(r"^\S+ \S+ \S+ \S+ (\d+) +/dev/shm/", re.MULTILINE)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -52,24 +53,34 @@ def _is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def shared_memory(processes: list[psutil.Process]) -> set[Path]:
-    """Return the files in /dev/shm that the processes have mapped.
+def shared_memory(processes: list[psutil.Process]) -> set[int]:
+    """Return the inodes in /dev/shm that the processes have mapped.
 
-    A killed process cannot unlink its segments, and on a Spark they are main memory.
+    A killed process cannot unlink its segments, and on a Spark they are main memory. Inodes and
+    not names: the C library makes a semaphore under one name and links it to another, so that a
+    mapping shows a name which no longer exists.
     """
-    names: set[Path] = set()
+    inodes: set[int] = set()
     for process in processes:
         with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines():
-                if found := _SHM_MAPPING.search(line):
-                    names.add(Path(found[1]))
-    return names
+            maps = Path(f"/proc/{process.pid}/maps").read_text()
+            inodes.update(int(found[1]) for found in _SHM_MAPPING.finditer(maps))
+    return inodes
 
 
-def kill_descendants(deadline_seconds: float, segments: Iterable[Path] = ()) -> list[int]:
+def remove_segments(inodes: Collection[int]) -> None:
+    """Unlink this user's files in /dev/shm with these inodes."""
+    for segment in SHM.iterdir():
+        with contextlib.suppress(OSError):  # gone already, or another user's
+            status = segment.lstat()
+            if status.st_ino in inodes and status.st_uid == os.getuid():
+                segment.unlink()
+
+
+def kill_descendants(deadline_seconds: float, segments: Iterable[int] = ()) -> list[int]:
     """Kill everything below this process, reap it and remove its shared memory.
 
-    `segments` is shared memory that was seen earlier, of processes that may be gone already.
+    `segments` are inodes of shared memory seen earlier, of processes that may be gone already.
 
     Needs `adopt_orphans` first: then there is nothing below once there are no children. Waiting for
     that matters: a process whose first thread has ended is a zombie in /proc while its other
@@ -87,10 +98,7 @@ def kill_descendants(deadline_seconds: float, segments: Iterable[Path] = ()) -> 
         if time.monotonic() > limit:
             return [process.pid for process in psutil.Process().children(recursive=True)]
         time.sleep(0.01)
-    for segment in mapped:
-        with contextlib.suppress(OSError):  # gone already, or another user's
-            if segment.stat().st_uid == os.getuid():
-                segment.unlink()
+    remove_segments(mapped)
     return []
 
 

@@ -12,7 +12,7 @@ import pytest
 from waiting import wait_for
 
 from glm53ctl.supervise.engine import EngineProcess
-from glm53ctl.supervise.proctree import adopt_orphans, kill_descendants
+from glm53ctl.supervise.proctree import SHM, adopt_orphans, kill_descendants
 
 DEADLINE = 20.0
 # A main process that ignores SIGTERM, a child in a session of its own, and an orphan of an orphan.
@@ -179,25 +179,30 @@ def test_progress_bars_arrive_line_by_line_and_bytes_that_are_no_text_do_no_harm
     assert (tmp_path / "log").read_text().splitlines() == lines
 
 
-def test_shared_memory_of_a_killed_engine_is_removed(marker, tmp_path):
-    segment = Path("/dev/shm") / f"glm53-{marker}"
-    code = (
-        f"import mmap, time; file = open('{segment}', 'wb+'); file.truncate(4096);"
-        "memory = mmap.mmap(file.fileno(), 4096); print('up', flush=True); time.sleep(1000)"
-    )
+SEGMENT = (
+    "import mmap, time; file = open('/dev/shm/{name}', 'wb+'); file.truncate(4096);"
+    "memory = mmap.mmap(file.fileno(), 4096)"
+)
+SEMAPHORE = "import multiprocessing, time; lock = multiprocessing.get_context('spawn').Lock()"
+
+
+@pytest.mark.parametrize("code", [SEGMENT, SEMAPHORE], ids=["segment", "semaphore"])
+def test_shared_memory_of_a_killed_engine_is_removed(marker, tmp_path, code):
+    before = set(SHM.iterdir())
+    program = code.format(name=f"glm53-{marker}") + "; print('up', flush=True); time.sleep(1000)"
 
     async def scenario():
-        engine = await start(f'exec {sys.executable} -c "{code}"', marker, tmp_path / "log")
+        engine = await start(f'exec {sys.executable} -c "{program}"', marker, tmp_path / "log")
         await until_up(engine)
-        assert segment.exists()
+        assert len(set(SHM.iterdir()) - before) == 1
         await engine.end()
 
     asyncio.run(scenario())
-    assert not segment.exists()
+    assert set(SHM.iterdir()) <= before
 
 
-def test_shared_memory_seen_earlier_is_removed_though_its_process_is_gone(tmp_path):
-    segment = tmp_path / "segment"
+def test_shared_memory_seen_earlier_is_removed_though_its_process_is_gone(marker):
+    segment = SHM / f"glm53-{marker}"
     segment.write_bytes(b"x")
-    assert kill_descendants(1.0, [segment]) == []
+    assert kill_descendants(1.0, [segment.stat().st_ino]) == []
     assert not segment.exists()
