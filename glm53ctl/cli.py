@@ -105,11 +105,9 @@ def _options(config: Path | None, set_: list[str] | None) -> list[str]:
 @app.command()
 def down(config: ConfigOption = None) -> None:
     """Stop the pair; running requests may finish."""
-    from glm53ctl.supervise.orders import give_order, wait_until_down
+    from glm53ctl.supervise.orders import stop
 
-    settings = _load(config).config
-    give_order(settings, "stop")
-    wait_until_down(settings)
+    stop(_load(config).config)
     out.print("stopped")
 
 

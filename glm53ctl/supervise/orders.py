@@ -9,7 +9,7 @@ from glm53ctl.errors import EXIT_NOT_READY, UserError
 from glm53ctl.supervise import control
 
 STOP_MARGIN_SECONDS = 30.0
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.5
 
 
 def give_order(
@@ -29,17 +29,27 @@ def give_order(
     )
 
 
-def wait_until_down(config: Config) -> None:
-    """Wait until no rank of this host answers any more. Raises UserError at the deadline."""
+def stop(config: Config) -> None:
+    """Stop the pair and wait until no rank of this host answers any more.
+
+    The order is repeated to every rank that still answers: one that reaches a rank while its link
+    goes down is lost. Raises UserError when no rank runs, or at the deadline.
+    """
+    give_order(config, "stop")
     rules = config.supervise
     patience = config.serve.drain_seconds + rules.stop_grace_seconds + STOP_MARGIN_SECONDS
     limit = time.monotonic() + patience
-    while True:
-        paths = [
-            control.socket_path(Path(config.paths.run_dir), r) for r in range(config.world_size)
-        ]
-        if all(control.ask(path, control.Request(action="report")) is None for path in paths):
-            return
+    while _tell_all(config, control.Request(action="stop")):
         if time.monotonic() > limit:
             raise UserError("STOP_SLOW", f"a rank still runs after {patience:.0f} s.")
         time.sleep(POLL_SECONDS)
+
+
+def _tell_all(config: Config, request: control.Request) -> int:
+    """Make a request of every rank of this host; return how many answered."""
+    run_dir = Path(config.paths.run_dir)
+    answers = [
+        control.ask(control.socket_path(run_dir, rank), request)
+        for rank in range(config.world_size)
+    ]
+    return sum(answer is not None for answer in answers)

@@ -21,9 +21,8 @@ from glm53ctl.config.sources import clear_override, write_override
 from glm53ctl.engine.check import engine_version
 from glm53ctl.errors import UserError
 from glm53ctl.facts.memory import available_gib
-from glm53ctl.facts.ports import holder
-from glm53ctl.findings import Finding, Severity
-from glm53ctl.supervise import control
+from glm53ctl.findings import Finding
+from glm53ctl.supervise import control, reasons
 from glm53ctl.supervise.epoch import Epoch
 from glm53ctl.supervise.identity import Identity, boot_id, identify
 from glm53ctl.supervise.ledger import Ledger, next_backoff
@@ -114,19 +113,19 @@ class RankSupervisor:
                 self.config = self.load()
             except UserError as error:
                 self.reload = True
-                await self._blocked(_fail(error.code, error.message, error.fix))
+                await self._blocked(reasons.refused(error))
                 return
         try:
             token = pair_token(self.config, os.environ)
         except UserError as error:
-            await self._blocked(_fail(error.code, error.message, error.fix))
+            await self._blocked(reasons.refused(error))
             return
         self.identity = await asyncio.to_thread(self._identify)
         self.link = self._make_link(token)
         try:
             await self.link.open()
         except OSError:
-            await self._blocked(_link_port_taken(self.config))
+            await self._blocked(reasons.link_port_taken(self.config))
             return
         try:
             while not (self.stopping or self.reload):
@@ -150,8 +149,11 @@ class RankSupervisor:
         )
 
     async def _blocked(self, finding: Finding) -> None:
+        """Wait before looking again; orders are taken all the same."""
         self._enter(Phase.BLOCKED, finding)
         await self._tick(CHECK_SECONDS)
+        if self.order is not None:
+            await self._carry_out(self.order)
 
     # --- between two epochs ---------------------------------------------------------------------
 
@@ -173,7 +175,7 @@ class RankSupervisor:
     def _hindrance(self) -> tuple[Phase | None, tuple[Finding, ...]]:
         """Return what forbids an epoch now, the most telling first."""
         if self.ledger.held is not None:
-            return Phase.HELD, (_held(self.ledger.held),)
+            return Phase.HELD, (reasons.held(self.ledger.held),)
         if blocked := self._start_findings():
             return Phase.BLOCKED, blocked
         refusals = tuple(f for peer in self.link.peers.values() for f in peer.refusal)
@@ -184,7 +186,7 @@ class RankSupervisor:
         if not self.link.complete:
             return Phase.PAIRING, self._absent()
         held = tuple(
-            _peer_held(self.config, rank, peer.report)
+            reasons.peer_held(self.config, rank, peer.report)
             for rank, peer in self.link.peers.items()
             if peer.report is not None and peer.report.phase is Phase.HELD
         )
@@ -202,14 +204,7 @@ class RankSupervisor:
     def _absent(self) -> tuple[Finding, ...]:
         waited = time.time() - self.since if self.phase is Phase.PAIRING else 0.0
         return tuple(
-            Finding(
-                code="PEER_ABSENT",
-                severity=Severity.WARN,
-                message=f"rank {rank} ({self.config.nodes[rank].name} at "
-                f"{self.config.nodes[rank].address}) has not come, waiting for {waited:.0f} s.",
-                fix="Start it, or look at its `glm53ctl status`.",
-                node=self.config.nodes[self.rank].name,
-            )
+            reasons.peer_absent(self.config, rank, waited)
             for rank, peer in self.link.peers.items()
             if not peer.connected
         )
@@ -446,27 +441,3 @@ class RankSupervisor:
         now = time.monotonic()
         peers = {rank: peer.view(now) for rank, peer in self.link.peers.items()}
         return self._own_report().model_copy(update={"peers": peers})
-
-
-def _fail(code: str, message: str, fix: str) -> Finding:
-    return Finding(code=code, severity=Severity.FAIL, message=message, fix=fix)
-
-
-def _held(reason: str) -> Finding:
-    return _fail("HELD", reason, "Mend the cause, then `glm53ctl resume`.")
-
-
-def _peer_held(config: Config, rank: int, report: RankReport) -> Finding:
-    reason = report.findings[0].message if report.findings else "no reason given"
-    name = config.nodes[rank].name
-    return _fail("PEER_HELD", f"{name} is held: {reason}", "Mend it there, then `glm53ctl resume`.")
-
-
-def _link_port_taken(config: Config) -> Finding:
-    port = config.fabric.link_port
-    return _fail(
-        "PORT_IN_USE",
-        f"port {port} on {config.head.address} (fabric.link_port) cannot be listened on: "
-        f"it is held by {holder(str(config.head.address), port)}, or the address is elsewhere.",
-        "Stop that process, choose another fabric.link_port, or correct nodes[0].address.",
-    )

@@ -18,7 +18,7 @@ from glm53ctl.facts.ports import free_ports
 from glm53ctl.status.snapshot import gather
 from glm53ctl.supervise import control
 from glm53ctl.supervise.local import LocalPair
-from glm53ctl.supervise.orders import give_order, wait_until_down
+from glm53ctl.supervise.orders import give_order, stop
 from glm53ctl.supervise.report import Phase
 
 DEADLINE = 30.0
@@ -247,7 +247,6 @@ def test_down_reaches_the_pair_through_any_rank_and_the_head_drains(pair):
     pair.until_ready()
     path = control.socket_path(Path(pair.config.paths.run_dir), 1)
     assert control.ask(path, control.Request(action="stop")) is not None
-    wait_until_down(pair.config)
     assert [pair.pair.ranks[r].wait(DEADLINE) for r in (0, 1)] == [0, 0]
     assert "drained" in pair.logs(0)[-1].read_text()
 
@@ -275,6 +274,17 @@ def test_a_configuration_broken_on_disk_blocks_with_its_reason_and_heals(pair):
     assert pair.snapshot().state == "blocked"
     pair.path.write_text(good)
     pair.until_ready(before.epoch)
+
+
+def test_a_pair_that_is_blocked_can_be_stopped(pair):
+    pair.start()
+    pair.until_ready()
+    pair.path.write_text("nonsense: 1")
+    give_order(pair.config, "restart")
+    pair.until_finding(0, "CFG_INVALID")
+    pair.over.set()
+    stop(pair.config)
+    assert [pair.pair.ranks[r].wait(DEADLINE) for r in (0, 1)] == [0, 0]
 
 
 def test_old_engine_logs_are_dropped(pair):
