@@ -33,7 +33,7 @@ demo: setup ## serve a tiny model with two real ranks on this machine's CPU
 
 test: lint types setup ## everything that CI runs: style, types, unit tests, engine tests
 	@$(TOOL)/python -m pytest -q tests/unit
-	@$(TOOL)/python -m pytest -q tests --ignore tests/unit
+	@$(TOOL)/python -m pytest -q tests/engine
 
 lint: $(TOOL_READY) ## style of the Python sources
 	@$(TOOL)/ruff check --quiet .

@@ -1,9 +1,9 @@
 """The snapshot for a terminal: what an operator reads in a second."""
 
 import time
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -29,8 +29,9 @@ _BAR_CELLS = 10
 
 def render(snapshot: Snapshot) -> RenderableType:
     """Return the snapshot as a headline, a table of ranks, and what deserves attention."""
-    parts: list[RenderableType] = [_headline(snapshot), _ranks(snapshot)]
-    parts += [_note(*note) for note in _notes(snapshot)]
+    parts: list[RenderableType] = [_headline(snapshot), "", _ranks(snapshot)]
+    if notes := _notes(snapshot):
+        parts += ["", _attention(notes)]
     return Group(*parts)
 
 
@@ -40,7 +41,7 @@ def _headline(snapshot: Snapshot) -> Text:
     line.append(snapshot.state, style=_STYLES.get(snapshot.state, ""))
     engines = sorted({r.engine.version for r in snapshot.ranks if r.engine.version})
     facts = [snapshot.model, snapshot.endpoint, *(f"vllm {version}" for version in engines)]
-    line.append("   " + "   ".join(facts))
+    line.append("  " + "  ".join(facts))
     return line
 
 
@@ -52,7 +53,7 @@ def _ranks(snapshot: Snapshot) -> RenderableType:
         table.add_row(*_row(report, snapshot.time))
     for rank in snapshot.missing:
         table.add_row(str(rank), "", Text("no word", style="red"))
-    return Padding(table, (1, 0, 0 if not _notes(snapshot) else 1, 0))
+    return table
 
 
 def _row(report: RankReport, now: float) -> tuple[str | Text, ...]:
@@ -109,11 +110,13 @@ def _traffic(counters: Counters) -> str:
     return text
 
 
-def _note(label: str, text: str, style: str) -> RenderableType:
+def _attention(notes: Sequence[tuple[str, str, str]]) -> RenderableType:
+    """Lay out the notes: labels in one column, what they say in the other."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
-    grid.add_row(label, Text(text, style=style))
+    for label, text, style in notes:
+        grid.add_row(label, Text(text, style=style))
     return grid
 
 
