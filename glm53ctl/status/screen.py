@@ -1,9 +1,11 @@
 """The snapshot as it changes: redrawn in place on a terminal, a line per change elsewhere."""
 
 import io
+import re
 from pathlib import Path
 from types import TracebackType
 
+from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.live import Live
 
@@ -13,13 +15,15 @@ from glm53ctl.supervise.report import RankReport
 
 REDRAWS_A_SECOND = 4
 PICTURE_COLUMNS = 96
+_OWN_FONTS_ONLY = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+"""Rich's template without the fonts it would fetch from elsewhere."""
 
 
 def draw(snapshot: Snapshot, target: Path) -> None:
     """Write the snapshot as a picture (SVG), for a report or a README."""
     console = Console(record=True, width=PICTURE_COLUMNS, file=io.StringIO(), highlight=False)
     console.print(render(snapshot))
-    console.save_svg(str(target), title="glm53ctl status")
+    console.save_svg(str(target), title="glm53ctl status", code_format=_OWN_FONTS_ONLY)
 
 
 class Screen:
