@@ -298,7 +298,6 @@ def demo(
     files = DemoFiles(directory)
     with _files_usable(), Screen(screen) as view:
         settings = prepare(files, engine, screen.print, view.show)
-    require_startable(settings)
     pair = LocalPair(settings, ["--config", str(files.config.resolve())])
     began = time.monotonic()
     with _stopped_at_end(pair) as leftovers:

@@ -23,7 +23,7 @@ from glm53ctl.errors import EXIT_NOT_READY, UserError
 from glm53ctl.facts.ports import free_ports
 from glm53ctl.plan import plan_rank
 from glm53ctl.status.snapshot import Snapshot, gather
-from glm53ctl.supervise.local import LocalPair
+from glm53ctl.supervise.local import LocalPair, require_startable
 
 PROMPT = "What keeps two ranks in step?"
 ANSWER_TOKENS = 24
@@ -148,7 +148,8 @@ def _record(files: DemoFiles, engine: Path, watch: Watch) -> str:
 
 
 def start(pair: LocalPair, watch: Watch) -> Snapshot:
-    """Start a pair and wait until it serves. Raises UserError when it does not."""
+    """Start a pair and wait until it serves. Raises UserError when it cannot or does not."""
+    require_startable(pair.config)
     pair.start()
     limit = time.monotonic() + START_LIMIT_SECONDS
     while True:
