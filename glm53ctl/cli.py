@@ -80,7 +80,10 @@ def rank(
     if number >= len(nodes):
         raise UserError("RANK_UNKNOWN", f"there is no rank {number}: `nodes` lists {len(nodes)}.")
     supervisor = RankSupervisor(number, lambda: load(config, overrides=set_ or ()).config)
-    asyncio.run(supervisor.run())
+    try:
+        asyncio.run(supervisor.run())
+    except UserError as error:  # 2 means a configuration that starting again does not mend
+        raise UserError(error.code, error.message, error.fix, exit_code=1) from error
 
 
 @app.command()
@@ -187,7 +190,11 @@ def ask(
     key = read_secrets(plan, os.environ).get(API_KEY)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     question = Question(text, max_tokens, think=think)
+    thinking = False
     for piece in stream_answer(plan.base_url or "", settings.serve.model_name, headers, question):
+        if thinking and not piece.thinking:
+            out.print("\n")  # the thought ends here, the answer begins
+        thinking = piece.thinking
         _say(out, piece.text, thinking=piece.thinking)
     out.print()
 

@@ -23,6 +23,7 @@ from glm53ctl.errors import UserError
 from glm53ctl.facts.memory import available_gib
 from glm53ctl.findings import Finding
 from glm53ctl.supervise import control, reasons
+from glm53ctl.supervise.engine import KILL_WAIT_SECONDS
 from glm53ctl.supervise.epoch import Epoch
 from glm53ctl.supervise.identity import Identity, boot_id, identify
 from glm53ctl.supervise.ledger import Ledger, next_backoff
@@ -91,7 +92,6 @@ class RankSupervisor:
             while not self.stopping:
                 await self._session()
         finally:
-            self.notifier.stopping()
             self._enter(Phase.STOPPED)
             server.close()
             path.unlink(missing_ok=True)
@@ -103,6 +103,7 @@ class RankSupervisor:
 
     def _stop(self) -> None:
         self.stopping = True
+        self.notifier.stopping()
         self.changed.set()
 
     async def _session(self) -> None:
@@ -300,9 +301,7 @@ class RankSupervisor:
         if not drains:  # the other engine ends now, not after this one
             await self.link.broadcast(End(loss=loss))
         # Only the head has requests to finish; anything else is killed without waiting.
-        rules = self.config.supervise
-        grace = self.config.serve.drain_seconds + rules.stop_grace_seconds if drains else 0.0
-        await self._while(epoch.end(grace))
+        await self._while(epoch.end(self._drain_seconds() if drains else 0.0))
         if drains:
             await self.link.broadcast(End(loss=loss))
         self.ledger.record(loss)
@@ -356,7 +355,7 @@ class RankSupervisor:
         self.losses_in_a_row, self.retry_at = 0, None
         if order.action == "stop":
             clear_override(self.config)
-            self.stopping = True
+            self._stop()
             return
         self.ledger.resume()  # somebody has looked
         if order.action == "restart":
@@ -395,8 +394,19 @@ class RankSupervisor:
         self.notifier.status(self._own_report().status_line())
         self.notifier.alive()
         if self.phase is not Phase.READY:
-            left = self.epoch.seconds_left() if self.epoch is not None else CHECK_SECONDS
-            self.notifier.extend(min(left, 3600.0))
+            self.notifier.extend(self._seconds_granted())
+
+    def _seconds_granted(self) -> float:
+        """Return how long the present phase may last without another tick."""
+        if self.phase is Phase.STARTING and self.epoch is not None:
+            return self.epoch.seconds_left()
+        if self.phase is Phase.ENDING:
+            return self._drain_seconds() + KILL_WAIT_SECONDS
+        return CHECK_SECONDS
+
+    def _drain_seconds(self) -> float:
+        """Return how long the head's engine may take to finish its requests and end."""
+        return self.config.serve.drain_seconds + self.config.supervise.stop_grace_seconds
 
     async def _while(self, work: Coroutine[None, None, None]) -> None:
         """Tick until the work is done."""

@@ -21,6 +21,7 @@ def pair_token(config: Config, environ: Mapping[str, str]) -> bytes:
         raise UserError(
             "PAIR_TOKEN",
             f"the pair token {what} ({source}).",
-            "Make one with `openssl rand -hex 32` and put the same on both nodes.",
+            "Make one with `openssl rand -hex 32`, put the same on both nodes, start again. Under "
+            "systemd it is /etc/credstore/glm53.pair-token, read when the unit starts.",
         )
     return token.encode()

@@ -54,7 +54,7 @@ def test_the_answer_is_printed_as_it_was_said(ask, server):
 
 def test_thinking_is_printed_before_the_answer(ask, server):
     server.body = [stream(event(reasoning="Hm. "), event(content="Yes."))]
-    assert ask("Why?") == (0, "Hm. Yes.\n", "")
+    assert ask("Why?") == (0, "Hm. \n\nYes.\n", "")
 
 
 def test_the_configured_key_model_and_length_are_sent(ask, server):
