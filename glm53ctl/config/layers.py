@@ -218,7 +218,7 @@ def _unknown_variable(name: str) -> Finding:
     )
 
 
-def _override(run_dir: str, problems: Problems) -> Leaves:
+def one_run(run_dir: str, problems: Problems) -> Leaves:
     """Return the settings of the one-run override; it cannot say where it lies itself."""
     leaves = _file(Path(run_dir) / OVERRIDE_NAME, Layer.OVERRIDE, problems, required=False)
     if moved := leaves.pop("paths.run_dir", None):
@@ -275,7 +275,7 @@ def gather(
     env = _environment(environ, problems)
     file = _file(file_path, Layer.FILE, problems, required=required)
     run_dir = _run_dir(_merged([line, env, file]))
-    override = _override(run_dir, problems) if run_dir is not None else {}
+    override = one_run(run_dir, problems) if run_dir is not None else {}
     said = [line, override, env, file]
     leaves = _merged([*said, _profile(said, problems)])
     if leaves.get("profile") and str(leaves["profile"].value) not in PROFILES:

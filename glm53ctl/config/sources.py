@@ -1,5 +1,6 @@
 """The configuration from all its sources: the way in for every command and service."""
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from glm53ctl.config.layers import (
     Said,
     command_line,
     gather,
+    one_run,
 )
 from glm53ctl.config.schema import Config
 from glm53ctl.config.validation import judge_rules, nested, validate
@@ -122,6 +124,12 @@ def write_override(config: Config, overrides: Sequence[str]) -> Path:
     return target
 
 
+def current_override(config: Config) -> tuple[str, ...]:
+    """Return the settings of one run, as `write_override` takes them; empty when there are none."""
+    leaves = one_run(config.paths.run_dir, Problems())
+    return tuple(f"{path}={json.dumps(said.value)}" for path, said in sorted(leaves.items()))
+
+
 def clear_override(config: Config) -> None:
     """Forget the settings of one run."""
     (Path(config.paths.run_dir) / OVERRIDE_NAME).unlink(missing_ok=True)
@@ -135,6 +143,7 @@ __all__ = [
     "Loaded",
     "Origin",
     "clear_override",
+    "current_override",
     "differences",
     "digest",
     "load",

@@ -20,6 +20,7 @@ from glm53ctl.supervise.wire import (
     MAX_LINE_BYTES,
     Beat,
     Channel,
+    Command,
     Introduce,
     Leave,
     LinkDeniedError,
@@ -88,7 +89,8 @@ class PairLink:
     """The link of one rank to the others: a hub on the head, a spoke elsewhere.
 
     `report` is called for every beat; messages other than beats arrive in `inbox` as
-    (rank, message); `changed` is set whenever anything happens.
+    (rank, message); `changed` is set whenever anything happens. `overrides` are the settings of
+    this run: the head's hold for all.
     """
 
     config: Config
@@ -97,6 +99,7 @@ class PairLink:
     identity: Identity
     report: Callable[[], RankReport]
     changed: asyncio.Event
+    overrides: tuple[str, ...] = ()
     inbox: asyncio.Queue[tuple[int, Message]] = field(default_factory=asyncio.Queue)
     peers: dict[int, Peer] = field(init=False)
     stranger: Finding | None = None
@@ -179,8 +182,16 @@ class PairLink:
             raise
         if not isinstance(theirs, Introduce):
             raise LinkDeniedError("the other node did not introduce itself")
-        await channel.send(Introduce(identity=self.identity))
+        await channel.send(self._introduction())
         return self._judge(channel, theirs.identity)
+
+    def _introduction(self) -> Introduce:
+        return Introduce(identity=self.identity, overrides=self.overrides)
+
+    def _follow(self, head: Introduce) -> None:
+        """Take over the head's settings of one run: a reboot of one node loses its own."""
+        order = Command(action="restart", overrides=head.overrides)
+        self.inbox.put_nowait((head.identity.rank, order))
 
     def _judge(self, channel: Channel, theirs: Identity) -> Peer | None:
         """Adopt the connection if the two fit; else keep the reasons and return None."""
@@ -220,11 +231,13 @@ class PairLink:
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 channel = await open_channel(reader, writer, self.token, speaks_first=True)
-                await channel.send(Introduce(identity=self.identity))
+                await channel.send(self._introduction())
                 theirs = await channel.receive()
             if not isinstance(theirs, Introduce):
                 raise LinkDeniedError("the head did not introduce itself")
-            if self._judge(channel, theirs.identity) is not None:
+            if theirs.overrides != self.overrides:
+                self._follow(theirs)
+            elif self._judge(channel, theirs.identity) is not None:
                 await self._converse(peer, channel)
         finally:
             writer.close()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from glm53ctl.checks.start import check_start
 from glm53ctl.config.schema import Config
-from glm53ctl.config.sources import clear_override, write_override
+from glm53ctl.config.sources import clear_override, current_override, write_override
 from glm53ctl.engine.check import engine_version
 from glm53ctl.errors import UserError
 from glm53ctl.facts.memory import available_gib
@@ -136,7 +136,13 @@ class RankSupervisor:
 
     def _make_link(self, token: bytes) -> PairLink:
         return PairLink(
-            self.config, self.rank, token, self.identity, self._own_report, self.changed
+            self.config,
+            self.rank,
+            token,
+            self.identity,
+            self._own_report,
+            self.changed,
+            current_override(self.config),
         )
 
     def _identify(self) -> Identity:
@@ -359,18 +365,18 @@ class RankSupervisor:
             return
         self.ledger.resume()  # somebody has looked
         if order.action == "restart":
-            self._set_override(order.overrides)
             self.reload = True
+            await self._set_override(order.overrides)
 
-    def _set_override(self, overrides: tuple[str, ...]) -> None:
+    async def _set_override(self, overrides: tuple[str, ...]) -> None:
         """Keep the settings of the coming run, or forget those of the last."""
         if not overrides:
             clear_override(self.config)
             return
         try:
             write_override(self.config, overrides)
-        except UserError as error:  # judged before the order was given; this node sees it otherwise
-            log.error("the override is not used: %s", error)
+        except UserError as error:  # judged where the order was given; this node sees it otherwise
+            await self._blocked(reasons.refused(error))
 
     # --- telling --------------------------------------------------------------------------------
 

@@ -25,10 +25,11 @@ _NONCE_BYTES = 32
 
 
 class Introduce(BaseModel):
-    """First message of both sides."""
+    """First message of both sides: who it is, and its settings of one run."""
 
     type: Literal["introduce"] = "introduce"
     identity: Identity
+    overrides: tuple[str, ...] = ()
 
 
 class Beat(BaseModel):

@@ -9,7 +9,7 @@ from pairs import identity, pair_config, report
 
 from glm53ctl.config.schema import Link as LinkRules
 from glm53ctl.supervise.link import PairLink, Peer
-from glm53ctl.supervise.wire import Launch
+from glm53ctl.supervise.wire import Command, Launch
 
 DEADLINE = 10.0
 
@@ -134,6 +134,27 @@ def test_a_second_rank_of_the_same_number_is_refused(tmp_path):
         async with linked(head, impostor):
             await until(lambda: impostor.peers[0].refusal, "the refusal")
             assert impostor.peers[0].refusal[0].code == "PAIR_RANK"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("head_has", "worker_has"),
+    [(("serve.max_num_seqs=2",), ()), ((), ("serve.max_num_seqs=2",))],
+    ids=["the worker has none", "the worker has an old one"],
+)
+def test_the_head_s_settings_of_one_run_hold_for_the_worker(tmp_path, head_has, worker_has):
+    """After a reboot of one node, only the other still has them."""
+
+    async def scenario():
+        config = pair_config(tmp_path)
+        head, worker = make(config, 0), make(config, 1)
+        head.overrides, worker.overrides = head_has, worker_has
+        async with linked(head, worker):
+            async with asyncio.timeout(DEADLINE):
+                _, order = await worker.inbox.get()
+            assert order == Command(action="restart", overrides=head_has)
+            assert head.inbox.empty()
 
     run(scenario)
 

@@ -264,6 +264,33 @@ def test_restart_reads_the_configuration_anew_and_both_agree(pair):
         assert command[command.index("--max-num-seqs") + 1] == "2"
 
 
+def test_settings_of_one_run_that_a_reboot_lost_are_taken_from_the_head(pair):
+    pair.start()
+    pair.until_ready()
+    give_order(pair.config, "restart", ("serve.max_num_seqs=2",))
+    before = pair.until_ready(1)
+    # Of one node alone: its directory in /run is new after a reboot.
+    lost = pair.root / "run-after-reboot"
+    lost.mkdir()
+    other = pair.root / "rebooted.yaml"
+    other.write_text(
+        yaml.safe_dump(
+            {
+                **pair.settings,
+                "paths": {"state_dir": str(pair.root / "state-after-reboot"), "run_dir": str(lost)},
+            }
+        )
+    )
+    pair.pair.options = ["--config", str(other)]
+    pair.pair.ranks[1].kill()
+    pair.until_loss("RANK_LOST")
+    wait_for(lambda: (lost / "override.yaml").exists(), "the worker to take them over")
+    wait_for(
+        lambda: pair.report(0).phase is Phase.READY and pair.report(0).epoch > before.epoch,
+        "the next epoch",
+    )
+
+
 def test_a_configuration_broken_on_disk_blocks_with_its_reason_and_heals(pair):
     pair.start()
     before = pair.until_ready()
