@@ -20,10 +20,10 @@ COMPILE = $(TOOL)/uv pip compile --quiet --generate-hashes --no-annotate --no-he
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test lint types unit bench lock clean help
+.PHONY: setup demo test lint types unit pair-smoke bench lock clean help
 
 help: ## show this list
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup: $(TOOL_READY) $(ENGINE_READY) ## make the tools (.venv) and the CPU engine (.engine)
 	@:
@@ -45,6 +45,9 @@ types: $(TOOL_READY) ## types of the Python sources
 unit: $(TOOL_READY) ## the tests that need no engine
 	@$(TOOL)/python -m pytest -q -m 'not engine' tests/unit
 
+pair-smoke: setup ## two systemd hosts with the real units, broken and healed (root, 10 minutes)
+	@$(TOOL)/python -m tests.pair.smoke
+
 bench: setup ## what supervision costs: time to the first answer, as a ratio
 	@$(TOOL)/python tests/bench/start.py $(ARGS)
 
@@ -62,7 +65,8 @@ lock: $(TOOL_READY) $(TOOL)/uv ## compile lock/*.txt anew
 		--python-version 3.12 --python-platform aarch64-manylinux_2_39
 
 clean: ## remove the tools, the engine and what the demo and the tests left
-	@rm -rf .venv .engine .demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@[ ! -d .bed ] || $(TOOL)/python -m tests.pair.bed down
+	@rm -rf .venv .engine .demo .bed .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(TOOL_READY): lock/tool.txt pyproject.toml

@@ -33,6 +33,10 @@ def _always(value: str) -> Callable[[Config], str | None]:
     return lambda config: value
 
 
+def _on_cpu(value: str) -> Callable[[Config], str | None]:
+    return lambda config: value if config.engine.platform == "cpu" else None
+
+
 def _on_cuda(value: str) -> Callable[[Config], str | None]:
     return lambda config: value if config.engine.platform == "cuda" else None
 
@@ -129,6 +133,9 @@ COMMON = (
     Variable("TILELANG_CACHE_DIR", _cache("tilelang", cuda_only=True), CACHES),
     Variable("FLASHINFER_WORKSPACE_BASE", _cache("flashinfer", cuda_only=True), CACHES),
     Variable("CUDA_CACHE_PATH", _cache("nv", cuda_only=True), CACHES),
+    # Two ranks on a CPU compile their embedding even when eager, with a g++ that a plain Debian
+    # lacks: the first request then ends in a 500.
+    Variable("TORCHDYNAMO_DISABLE", _on_cpu("1")),
     # NCCL as the vLLM recipe sets it for its GB10 pairs: RoCE v2, no silent fall-back to TCP, rails
     # kept apart, no NVLink features, no CUDA virtual memory. Not measured by this project.
     Variable("NCCL_NET", _over_rdma("IB")),

@@ -1,0 +1,1 @@
+"""Tests of the pair on two real systemd hosts."""
