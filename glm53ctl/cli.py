@@ -55,11 +55,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _load(path: Path | None, overrides: list[str] | None = None, *, warn: bool = False) -> Loaded:
-    """Load the configuration; with `warn`, say what is allowed but doubtful."""
+    """Load the configuration to use it; with `warn`, say what is allowed but doubtful."""
     loaded = load(path, overrides=overrides or ())
     for finding in loaded.findings if warn else ():
         err.print(finding.sentence(), style="yellow", markup=False)
     return loaded
+
+
+def _look_up(path: Path | None) -> Config:
+    """Load the configuration to find the pair: whether it may be started is not the question."""
+    return load(path, rules=False).config
 
 
 # --- running -------------------------------------------------------------------------------------
@@ -110,7 +115,7 @@ def down(config: ConfigOption = None) -> None:
     """Stop the pair; running requests may finish."""
     from glm53ctl.supervise.orders import stop
 
-    stop(_load(config).config)
+    stop(_look_up(config))
     out.print("stopped")
 
 
@@ -131,7 +136,7 @@ def resume(config: ConfigOption = None) -> None:
     """Start a HELD pair again, after its cause was mended."""
     from glm53ctl.supervise.orders import give_order
 
-    give_order(_load(config).config, "resume")
+    give_order(_look_up(config), "resume")
     out.print("resumed")
 
 
@@ -146,7 +151,7 @@ def status(
     svg: Annotated[Path | None, typer.Option(help="Draw it into this file as well.")] = None,
 ) -> None:
     """Show the pair. Exit status 0 when it serves, 3 when not."""
-    settings = _load(config).config
+    settings = _look_up(config)
     if watch:
         _watch_pair(settings, lambda: True)
     snapshot = gather(settings)
@@ -170,7 +175,7 @@ def logs(
     """Print what the engine of a rank on this host said, in its newest epoch."""
     from glm53ctl.status.logs import read_log
 
-    for line in read_log(_load(config).config, number, lines, follow=follow):
+    for line in read_log(_look_up(config), number, lines, follow=follow):
         print(line)
 
 
@@ -185,7 +190,7 @@ def ask(
     from glm53ctl.plan import plan_rank, read_secrets
     from glm53ctl.plan.ranks import API_KEY
 
-    settings = _load(config).config
+    settings = _look_up(config)
     plan = plan_rank(settings, 0)
     key = read_secrets(plan, os.environ).get(API_KEY)
     headers = {"Authorization": f"Bearer {key}"} if key else {}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from glm53ctl import credentials
 from glm53ctl.config.catalog import LEAVES
 from glm53ctl.config.document import fail
 from glm53ctl.config.identity import differences, digest, shared_view, value_at
@@ -45,14 +46,6 @@ class ConfigError(UserError):
     """Everything that is wrong with a configuration, found in one go."""
 
     findings: list[Finding] = field(default_factory=list)
-
-
-def _credentials(environ: Mapping[str, str]) -> frozenset[str]:
-    """Return the names of the systemd credentials that this process was given."""
-    try:
-        return frozenset(os.listdir(environ.get("CREDENTIALS_DIRECTORY", "")))
-    except OSError:
-        return frozenset()
 
 
 def _raise_on_failures(findings: list[Finding]) -> None:
@@ -97,7 +90,8 @@ def _judged(
         kept = [f for f in judged if not (problems.incomplete and f.code == "CFG_MISSING")]
         _raise_on_failures(problems.findings + kept)
         raise AssertionError("a layer that cannot be read is a failure of its own")
-    ruled = judge_rules(judged, leaves, _credentials(environ)) if rules else []
+    present = frozenset(name for name in credentials.NAMES if credentials.find(name, environ))
+    ruled = judge_rules(judged, leaves, present) if rules else []
     _raise_on_failures(problems.findings + ruled)
     return judged, problems.findings + ruled
 

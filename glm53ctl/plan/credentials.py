@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from glm53ctl import credentials
 from glm53ctl.errors import UserError
 from glm53ctl.plan.inherit import inherit
 from glm53ctl.plan.model import RankPlan, SecretSource
@@ -41,10 +42,8 @@ def read_secret(source: SecretSource, environ: Mapping[str, str]) -> str | None:
     """
     if source.file is not None:
         return _read(source, Path(source.file))
-    directory = environ.get("CREDENTIALS_DIRECTORY")
-    if not directory or not (credential := Path(directory, source.credential)).exists():
-        return None
-    return _read(source, credential)
+    credential = credentials.find(source.credential, environ)
+    return None if credential is None else _read(source, credential)
 
 
 def read_secrets(plan: RankPlan, environ: Mapping[str, str]) -> dict[str, str]:

@@ -299,14 +299,14 @@ class RankSupervisor:
 
     async def _end_epoch(self, epoch: Epoch, loss: Loss) -> None:
         """End the engine on both sides, and write down why."""
-        drains = loss.commanded and self.rank == 0 and self.phase is Phase.READY
+        # Requests can finish only while both halves are there, and only the head has any.
+        drains = loss.commanded and loss.rank == self.rank == 0 and self.phase is Phase.READY
         served = epoch.served_seconds()
         self.last_loss = loss if not loss.commanded else self.last_loss
         self._enter(Phase.ENDING)
         log.warning("epoch %d ends: %s: %s", epoch.number, loss.code, loss.message)
         if not drains:  # the other engine ends now, not after this one
             await self.link.broadcast(End(loss=loss))
-        # Only the head has requests to finish; anything else is killed without waiting.
         await self._while(epoch.end(self._drain_seconds() if drains else 0.0))
         if drains:
             await self.link.broadcast(End(loss=loss))

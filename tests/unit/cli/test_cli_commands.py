@@ -40,6 +40,15 @@ def test_status_of_a_pair_that_is_down_is_valid_json(run, config, closed_port):
     assert picture.endpoint == f"http://127.0.0.1:{closed_port}/v1"
 
 
+@pytest.mark.parametrize("words", [("status",), ("down",), ("resume",), ("ask", "hi")])
+def test_what_may_not_be_started_may_still_be_looked_for(run, settings, tmp_path, words):
+    """An operator's shell does not see the unit's key, without which a wildcard is refused."""
+    file = tmp_path / "open.yaml"
+    file.write_text(json.dumps(settings | {"api": settings["api"] | {"host": "0.0.0.0"}}))
+    assert run("config", "check", file).code == 2
+    assert run(*words, "-c", file).code == 3
+
+
 def test_status_draws_a_picture_as_well(run, config, tmp_path):
     assert run("status", "-c", config, "--svg", tmp_path / "status.svg").code == 3
     assert (tmp_path / "status.svg").read_text().startswith("<svg")

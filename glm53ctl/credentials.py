@@ -1,0 +1,23 @@
+"""Where the secrets of a service are: what systemd gave this process, or will give its unit."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+NAMES = ("api-key", "pair-token", "hf-token")
+STORE = Path("/etc/credstore")
+PREFIX = "glm53."
+"""The units load `glm53.api-key` from the store as `api-key`: see services/."""
+
+
+def find(name: str, environ: Mapping[str, str], store: Path = STORE) -> Path | None:
+    """Return the file of a credential; None when there is none, or none that this user may see.
+
+    In a unit it is in the directory that systemd made for it. A command in an operator's shell has
+    no such directory and looks where the unit's come from.
+    """
+    directory = environ.get("CREDENTIALS_DIRECTORY")
+    path = Path(directory, name) if directory else store / f"{PREFIX}{name}"
+    try:
+        return path if path.exists() else None
+    except OSError:
+        return None

@@ -1,0 +1,33 @@
+"""A secret is found in a unit and, from an operator's shell, where the unit's come from."""
+
+import os
+
+import pytest
+
+from glm53ctl.credentials import find
+
+
+def test_in_a_unit_it_is_in_the_directory_of_the_unit(tmp_path):
+    (tmp_path / "api-key").write_text("k")
+    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    assert find("api-key", environ) == tmp_path / "api-key"
+    assert find("pair-token", environ) is None
+
+
+def test_in_a_shell_it_is_in_the_store(tmp_path):
+    (tmp_path / "glm53.api-key").write_text("k")
+    assert find("api-key", {}, store=tmp_path) == tmp_path / "glm53.api-key"
+
+
+def test_a_unit_does_not_look_past_what_it_was_given(tmp_path):
+    (tmp_path / "glm53.api-key").write_text("k")
+    given = tmp_path / "given"
+    given.mkdir()
+    assert find("api-key", {"CREDENTIALS_DIRECTORY": str(given)}, store=tmp_path) is None
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look anywhere")
+def test_a_store_that_may_not_be_read_is_none(tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    assert find("api-key", {}, store=closed) is None
