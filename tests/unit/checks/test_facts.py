@@ -33,7 +33,7 @@ def test_a_port_on_which_somebody_listens_is_taken(listener):
 
 
 def test_who_listens_on_every_address_has_the_port_of_each():
-    with socket.create_server(("0.0.0.0", 0)) as everywhere:  # noqa: S104
+    with socket.create_server(("0.0.0.0", 0)) as everywhere:
         assert not can_listen("127.0.0.1", port_of(everywhere))
 
 

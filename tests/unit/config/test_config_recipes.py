@@ -92,7 +92,7 @@ def test_an_env_file_becomes_a_configuration(tmp_path: Path) -> None:
         "enp1s0f1np1",
         4,
     )
-    assert (config.api.host, config.api.port) == ("0.0.0.0", 9000)  # noqa: S104
+    assert (config.api.host, config.api.port) == ("0.0.0.0", 9000)
     assert config.api.key_file == "/etc/glm53/api-key"
     assert config.weights.token_file == "/etc/glm53/hf-token"
     assert config.serve.max_model_len == 850_000

@@ -107,7 +107,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("same-addresses", [nodes("10.0.9.1", "10.0.9.1")]),
     ("loopback-master", [nodes("127.0.0.1", "10.0.9.2")]),
     ("loopback-worker", [nodes("10.0.9.1", "127.0.0.1")]),
-    ("no-host-address", [nodes("0.0.0.0", "10.0.9.2")]),  # noqa: S104
+    ("no-host-address", [nodes("0.0.0.0", "10.0.9.2")]),
     ("no-host-address", [nodes("10.0.9.1", "224.0.0.1")]),
     ("same-ports", ["fabric.link_port=29521"]),
     ("same-ports", ["api.port=29520"]),
@@ -215,7 +215,7 @@ def test_the_profiles_break_nothing() -> None:
             "CFG_MM_BUDGET",
             ["100", "8000", "850000"],
         ),
-        (["api.host=0.0.0.0"], "API_NO_KEY", ["0.0.0.0", "8888"]),  # noqa: S104
+        (["api.host=0.0.0.0"], "API_NO_KEY", ["0.0.0.0", "8888"]),
         ([args("--api-key", "sk-EXAMPLE")], "API_KEY_IN_ARGV", ["VLLM_API_KEY"]),
         ([nodes("127.0.0.1", "10.0.9.2")], "NET_MASTER_LOOPBACK", ["127.0.0.1"]),
         (["licenses.accept=[ShapleyMCG-1.0]"], "CFG_LICENSE", ["MTP", "nothing", "downloaded"]),

@@ -115,7 +115,7 @@ configs = st.builds(
             "api": st.fixed_dictionaries(
                 {},
                 optional={
-                    "host": st.sampled_from(["127.0.0.1", "0.0.0.0", "::", "10.0.0.1"]),  # noqa: S104
+                    "host": st.sampled_from(["127.0.0.1", "0.0.0.0", "::", "10.0.0.1"]),
                     "key_file": st.none() | words,
                 },
             ),
