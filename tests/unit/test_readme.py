@@ -1,11 +1,13 @@
-"""The README says what the program does: its table of commands is the program's own."""
+"""The README says what the program does: its commands and its configuration are real."""
 
 import os
+import re
 from pathlib import Path
 
 import typer.main
 
 from glm53ctl.cli import app
+from glm53ctl.config.sources import load
 
 README = Path(__file__).parents[2] / "README.md"
 START, END = "<!-- commands: generated, see tests/unit/test_readme.py -->\n", "<!-- /commands -->"
@@ -41,3 +43,10 @@ def test_the_table_of_commands_is_the_program_s_own():
         README.write_text(before + START + table() + END + after)
         return
     assert current == table()
+
+
+def test_the_configuration_in_the_readme_is_valid(tmp_path):
+    (sample,) = re.findall(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)
+    file = tmp_path / "config.yaml"
+    file.write_text(sample)
+    assert load(file, environ={}).config.profile == "vllm-recipe"
