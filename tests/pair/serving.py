@@ -197,8 +197,7 @@ def demo_settings(files: DemoFiles, product: Product) -> dict[str, Any]:
             {"name": spark.name, "address": RAIL1.address(spark), "cpus": str(rank)}
             for rank, spark in enumerate(SPARKS)
         ],
-        # vLLM compiles the embedding of two ranks with C++, and the hosts have no compiler.
-        "engine": {"prefix": str(ENGINE), "extra_env": {"TORCHDYNAMO_DISABLE": "1"}},
+        "engine": {"prefix": str(ENGINE)},
         "weights": {"model_dir": str(MODEL)},
         "canary": recorded["canary"],
         "api": {"host": LAN.address(SPARKS[0])},
