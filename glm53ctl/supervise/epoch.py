@@ -18,7 +18,7 @@ import httpx
 from glm53ctl.config.schema import Config
 from glm53ctl.facts.memory import available_gib
 from glm53ctl.facts.network import device_of
-from glm53ctl.plan import RankPlan, engine_env, plan_rank, read_secrets
+from glm53ctl.plan import RankPlan, launch_env, plan_rank
 from glm53ctl.plan.ranks import API_KEY
 from glm53ctl.supervise.canary import CanaryError, Target, ask_canary
 from glm53ctl.supervise.engine import EngineProcess, Member
@@ -85,9 +85,8 @@ class Epoch:
             if self.tracker.feed(line, time.monotonic()):
                 self.link.changed.set()
 
-        secrets = read_secrets(self.plan, self.environ)
-        self._api_key = secrets.get(API_KEY)
-        environment = {**engine_env(self.plan, self.environ), **secrets}
+        environment = launch_env(self.plan, self.environ)
+        self._api_key = environment.get(API_KEY)
         self.engine = await EngineProcess.start(self.plan.argv, environment, log, take)
 
     # --- judging --------------------------------------------------------------------------------
