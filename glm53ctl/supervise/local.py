@@ -21,9 +21,12 @@ from glm53ctl.supervise.proctree import (
     die_with_parent,
     kill_descendants,
     reap_orphans,
+    wait_for_children,
 )
 
 RESTART_SECONDS = 1.0
+GUARD_SECONDS = 15.0
+"""How long the guards of killed supervisors may take to end what was theirs."""
 STOP_MARGIN_SECONDS = 20.0
 
 
@@ -31,6 +34,7 @@ STOP_MARGIN_SECONDS = 20.0
 class LocalPair:
     """The ranks of a configuration whose nodes are all this host.
 
+    Start it from a thread that outlives it: the kernel stops the ranks when that thread ends.
     `options` are the command-line options that make the ranks read the same configuration.
     """
 
@@ -94,6 +98,8 @@ class LocalPair:
                 process.wait(patience)
             except subprocess.TimeoutExpired:
                 process.kill()
+        # A guard knows which shared memory its engine had; killed, it could not remove any.
+        wait_for_children(GUARD_SECONDS)
         return len(kill_descendants(rules.stop_grace_seconds))
 
 

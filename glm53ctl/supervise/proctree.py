@@ -102,6 +102,13 @@ def kill_descendants(deadline_seconds: float, segments: Iterable[int] = ()) -> l
     return []
 
 
+def wait_for_children(deadline_seconds: float) -> None:
+    """Reap what ends by itself, until nothing is below this process or the deadline has passed."""
+    limit = time.monotonic() + deadline_seconds
+    while _has_children() and time.monotonic() < limit:
+        time.sleep(0.01)
+
+
 def _has_children() -> bool:
     """Reap what has ended; say whether any child is left, running or ending."""
     reap()

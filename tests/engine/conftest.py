@@ -126,6 +126,7 @@ class ServingPair(Bed):
         super().__init__(root, files)
         adopt_orphans()
         self.pair = LocalPair(self.config, ["--config", str(self.path)])
+        self._abandoned = threading.Event()
         self._over = threading.Event()
         self._tender = threading.Thread(target=self._tend)
 
@@ -134,8 +135,10 @@ class ServingPair(Bed):
         self.pair.start_rank(rank)
 
     def _tend(self) -> None:
+        # The thread lives as long as the pair: what it started is told to stop when it ends.
         while not self._over.wait(0.05):
-            self.pair.tend()
+            if not self._abandoned.is_set():
+                self.pair.tend()
 
     def tend(self) -> None:
         """From now on, start dead supervisors anew."""
@@ -143,13 +146,15 @@ class ServingPair(Bed):
 
     def abandon(self) -> None:
         """From now on, let dead supervisors lie."""
-        self._over.set()
-        if self._tender.is_alive():
-            self._tender.join()
+        self._abandoned.set()
 
     def close(self) -> int:
         self.abandon()
-        return self.pair.stop()
+        left = self.pair.stop()
+        self._over.set()
+        if self._tender.is_alive():
+            self._tender.join()
+        return left
 
     def until_ready(self, epoch: int = 0) -> Snapshot:
         def ready():

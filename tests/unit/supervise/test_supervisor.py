@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -364,3 +365,18 @@ def test_systemd_is_told_everything_it_needs(pair, tmp_path, monkeypatch):
     assert any(word.startswith("EXTEND_TIMEOUT_USEC=") for word in heard)
     first_ready = heard.index("READY=1")
     assert "WATCHDOG=1" in heard[first_ready:]
+
+
+def test_stopping_lets_the_guard_of_a_killed_supervisor_finish(tmp_path):
+    """Only the guard knows the shared memory of its engine: killed at once, it removes none."""
+    made = Pair(tmp_path)
+    made.write()
+    made.pair = LocalPair(load(made.path).config, [])
+    kept = tmp_path / "segment"
+    kept.touch()
+    program = "import os, sys, time; sys.stdin.read(); time.sleep(0.3); os.unlink(sys.argv[1])"
+    guard = subprocess.Popen([sys.executable, "-c", program, str(kept)], stdin=subprocess.PIPE)
+    guard.stdin.close()
+    assert made.stop() == 0
+    assert not kept.exists()
+    guard.returncode = 0  # reaped above
