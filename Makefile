@@ -7,6 +7,7 @@
 PYTHON ?= python3
 ENGINE_PYTHON ?=
 ARGS ?=
+CASES ?= tests/cases/failures.yaml tests/cases/more.yaml
 TORCH_WHEELS ?= $(shell $(TOOL)/python -c 'from glm53ctl.engine.build import TORCH_INDEX as i; print(i)')/torch/
 UPGRADE ?=
 
@@ -20,7 +21,7 @@ COMPILE = $(TOOL)/uv pip compile --quiet --generate-hashes --no-annotate --no-he
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test lint types unit pair-smoke bench lock clean help
+.PHONY: setup demo test lint types unit cases pair-smoke bench bench-weights lock clean help overlay-test exl3-parity
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -33,6 +34,7 @@ demo: setup ## serve a tiny model with two real ranks on this machine's CPU
 
 test: lint types setup ## everything that CI runs: style, types, unit tests, engine tests
 	@$(TOOL)/python -m pytest -q tests/unit
+	@$(MAKE) --no-print-directory overlay-test
 	@$(TOOL)/python -m pytest -q tests/engine
 
 lint: $(TOOL_READY) ## style of the Python sources
@@ -45,11 +47,29 @@ types: $(TOOL_READY) ## types of the Python sources
 unit: $(TOOL_READY) ## the tests that need no engine
 	@$(TOOL)/python -m pytest -q -m 'not engine' tests/unit
 
+overlay-test: setup ## the overlay inside the engine's Python
+	@.engine/bin/python tests/overlay/run.py $$($(TOOL)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') tests/overlay
+
+exl3-parity: setup ## EXL3 served by one and two ranks against its dense twin (5 minutes)
+	@$(TOOL)/python tests/overlay/parity.py
+
+cases: $(TOOL_READY) ## recorded failures against the product's verdicts (CASES=FILE)
+	@$(TOOL)/python -m tests.cases $(CASES)
+
 pair-smoke: setup ## two systemd hosts with the real units, broken and healed (root, 10 minutes)
 	@$(TOOL)/python -m tests.pair.smoke
 
+pair-table: setup ## all faults on both sides, what is missing of it: docs/reliability.md (root, hours)
+	@PYTHONPATH=tests $(TOOL)/python -m tests.pair.table $(ARGS)
+
+pair-soak: setup ## 200 random faults in a row (root, hours)
+	@PYTHONPATH=tests $(TOOL)/python -m tests.pair.soak $(ARGS)
+
 bench: setup ## what supervision costs: time to the first answer, as a ratio
 	@$(TOOL)/python tests/bench/start.py $(ARGS)
+
+bench-weights: $(TOOL_READY) ## fetch, verify and sync against hf, sha256sum and rsync (ARGS="--gb 8")
+	@$(TOOL)/python tests/bench/weights.py $(ARGS)
 
 # Exact versions and digests of all that is installed, for every interpreter or for the one that
 # is named. Versions stay as they are unless they must change; UPGRADE=--upgrade takes the newest.

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -18,13 +18,17 @@ from rich.segment import Segment, Segments
 from rich.style import Style
 
 from glm53ctl.api import Question, stream_answer
-from glm53ctl.config.schema import Config
+from glm53ctl.checks.commands import app as doctor_app
+from glm53ctl.config.schema import Config, Paths, Watchdog
 from glm53ctl.config.sources import Loaded, load
+from glm53ctl.diagnose.commands import explain_command
 from glm53ctl.errors import EXIT_BAD_INPUT, EXIT_NOT_READY, UserError
+from glm53ctl.prepare import prepare_command, reclaim_command
 from glm53ctl.status.screen import Screen, draw
 from glm53ctl.status.snapshot import gather
 from glm53ctl.status.text import render
 from glm53ctl.supervise.local import LocalPair, require_local, require_startable
+from glm53ctl.weights.commands import app as weights_app
 
 WATCH_SECONDS = 0.5
 
@@ -37,9 +41,16 @@ app = typer.Typer(
 config_app = typer.Typer(no_args_is_help=True, help="Show, check and import configurations.")
 plan_app = typer.Typer(no_args_is_help=True, help="Show what would be started.")
 engine_app = typer.Typer(no_args_is_help=True, help="Install and check the CPU engine.")
+overlay_app = typer.Typer(no_args_is_help=True, help="Check the plugin in the engine.")
 app.add_typer(config_app, name="config")
 app.add_typer(plan_app, name="plan")
 app.add_typer(engine_app, name="engine")
+app.add_typer(doctor_app, name="doctor")
+app.add_typer(overlay_app, name="overlay")
+app.add_typer(weights_app, name="weights")
+app.command("explain")(explain_command)
+app.command("prepare", hidden=True)(prepare_command)
+app.command("reclaim", hidden=True)(reclaim_command)
 
 out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
@@ -138,6 +149,47 @@ def resume(config: ConfigOption = None) -> None:
 
     give_order(_look_up(config), "resume")
     out.print("resumed")
+
+
+# --- watching ------------------------------------------------------------------------------------
+
+
+@app.command()
+def watchdog(config: ConfigOption = None) -> None:
+    """Watch the ranks of this host from outside (what glm53-watchdog.service runs)."""
+    from glm53ctl.watchdog import daemon
+
+    logging.basicConfig(level=logging.INFO, format="watchdog: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    asyncio.run(daemon.Watchdog(lambda: load(config, rules=False).config).run())
+
+
+@app.command(hidden=True)
+def bus(config: ConfigOption = None) -> None:
+    """Speak D-Bus for the watchdog (what glm53-bus.socket starts)."""
+    from glm53ctl.watchdog.bus import become_agent
+
+    become_agent(_config_or_default(config, lambda c: c.watchdog.bus_python, Watchdog().bus_python))
+
+
+@app.command("record-exit", hidden=True)
+def record_exit(
+    number: Annotated[int, typer.Argument(min=0, max=3)], config: ConfigOption = None
+) -> None:
+    """Write down how a rank's unit ended (its ExecStopPost=). Never fails."""
+    from glm53ctl.watchdog import exits
+
+    state_dir = _config_or_default(config, lambda c: c.paths.state_dir, Paths().state_dir)
+    with suppress(OSError, ValueError):
+        exits.record_exit(Path(state_dir), number, os.environ)
+
+
+def _config_or_default(path: Path | None, wanted: Callable[[Config], str], default: str) -> str:
+    """Return one setting; its default when the configuration cannot be used."""
+    try:
+        return wanted(_look_up(path))
+    except UserError:
+        return default
 
 
 # --- looking -------------------------------------------------------------------------------------
@@ -291,6 +343,21 @@ def engine_check(prefix: PrefixOption = Path(".engine"), as_json: JsonOption = F
     else:
         for name, value in facts.model_dump().items():
             out.print(f"{name:<16} {value}", markup=False)
+
+
+@overlay_app.command("verify")
+def overlay_verify(prefix: PrefixOption = Path(".engine"), as_json: JsonOption = False) -> None:
+    """Check the overlay on this machine's device. Exit status 1 when something is wrong."""
+    from glm53ctl.engine.overlay import verify
+
+    report = verify(prefix)
+    if as_json:
+        print(report.model_dump_json())
+    else:
+        for check in report.checks:
+            verdict = "ok" if check.ok else "FAIL"
+            out.print(f"{verdict:<5} {check.name:<20} {check.detail}", markup=False)
+    raise typer.Exit(0 if all(check.ok for check in report.checks) else 1)
 
 
 @app.command()

@@ -16,7 +16,8 @@ class Severity(StrEnum):
 class Finding(BaseModel):
     """One verdict about one thing.
 
-    `where` is a file:key, a device or a path; `node` the host it was seen on ("" = the pair).
+    `where` is a file:key, a device or a path; `node` the host it was seen on ("" = the pair);
+    `evidence` what was read that shows it, one line each.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -27,6 +28,7 @@ class Finding(BaseModel):
     fix: str = ""
     node: str = ""
     where: str = ""
+    evidence: tuple[str, ...] = ()
 
     def sentence(self) -> str:
         """Return the finding as one line for a terminal or a log."""

@@ -6,14 +6,21 @@ soon as what blocked it is gone.
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from glm53ctl.checks import CHECKS, Node
+from glm53ctl.checks.fabric import Resolution, resolve_fabric, resolve_pair
+from glm53ctl.checks.wanted import from_config
 from glm53ctl.config.schema import Config
-from glm53ctl.facts.memory import available_gib
-from glm53ctl.facts.network import device_of
+from glm53ctl.facts.host import known
+from glm53ctl.facts.memory import available_gib, gib, probe_memory
+from glm53ctl.facts.network import probe_network
+from glm53ctl.facts.node import NodeFacts
 from glm53ctl.facts.ports import holder, why_not
+from glm53ctl.facts.rdma import probe_rdma
 from glm53ctl.findings import Finding, Severity
+from glm53ctl.weights import verdict
 
 
 def check_start(config: Config, rank: int) -> list[Finding]:
@@ -22,7 +29,7 @@ def check_start(config: Config, rank: int) -> list[Finding]:
     findings = [
         *_address(config, rank),
         *_engine(config),
-        *_weights(config),
+        *verdict(config),
         *_memory(config),
     ]
     if rank == 0:
@@ -30,14 +37,39 @@ def check_start(config: Config, rank: int) -> list[Finding]:
     return [finding.model_copy(update={"node": node}) for finding in findings]
 
 
+def fabric_here(config: Config, rank: int) -> Resolution:
+    """Return the fabric of this host as it is now; see `resolve_fabric`."""
+    return resolve_fabric(probe_network(), probe_rdma(), from_config(config, rank))
+
+
+def check_pair(config: Config, facts: Sequence[NodeFacts]) -> list[Finding]:
+    """Return what the facts of all nodes together forbid; `facts` in the order of the ranks."""
+    nodes = tuple(Node(one, from_config(config, rank)) for rank, one in enumerate(facts))
+    found = [f for check in CHECKS if check.of_pair is not None for f in check.of_pair(nodes)]
+    return [finding for finding in found if finding.severity is Severity.FAIL]
+
+
+def fabric_of_pair(config: Config, facts: Sequence[NodeFacts]) -> tuple[Resolution, ...]:
+    """Return the fabric of each rank from the facts of all: equal rails on every node."""
+    return resolve_pair([Node(one, from_config(config, rank)) for rank, one in enumerate(facts)])
+
+
+def short_of_free_memory(config: Config) -> bool:
+    """Say whether memory for a load is available but not free: the page cache has it.
+
+    CUDA on GB10 counts the page cache as used.
+    """
+    memory = known(probe_memory())
+    if config.engine.platform != "cuda" or memory is None:
+        return False
+    needed = config.memory.start_gib
+    return gib(memory.free) < needed <= gib(memory.available)
+
+
 def _address(config: Config, rank: int) -> Iterator[Finding]:
-    address = config.nodes[rank].address
-    if not address.is_loopback and device_of(address) is None:
-        yield _fail(
-            "NET_ADDRESS_MISSING",
-            f"no network device here has {address} (nodes[{rank}].address).",
-            "Plug in the cable and give its port that address, or correct the configuration.",
-        )
+    if not config.nodes[rank].address.is_loopback:
+        found = fabric_here(config, rank).findings
+        yield from (finding for finding in found if finding.severity is Severity.FAIL)
 
 
 def _engine(config: Config) -> Iterator[Finding]:
@@ -47,16 +79,6 @@ def _engine(config: Config) -> Iterator[Finding]:
             "ENGINE_MISSING",
             f"there is no {program}.",
             "Install the engine, or set engine.prefix to where it is.",
-        )
-
-
-def _weights(config: Config) -> Iterator[Finding]:
-    directory = Path(config.weights.model_dir)
-    if not os.path.exists(directory / "config.json"):
-        yield _fail(
-            "WEIGHTS_MISSING",
-            f"{directory} holds no checkpoint (no config.json).",
-            "Fetch the weights, or set weights.model_dir to where they are.",
         )
 
 

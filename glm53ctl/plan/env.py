@@ -133,6 +133,8 @@ COMMON = (
     Variable("TILELANG_CACHE_DIR", _cache("tilelang", cuda_only=True), CACHES),
     Variable("FLASHINFER_WORKSPACE_BASE", _cache("flashinfer", cuda_only=True), CACHES),
     Variable("CUDA_CACHE_PATH", _cache("nv", cuda_only=True), CACHES),
+    # In /tmp otherwise, which the unit loses at every stop.
+    Variable("TORCHINDUCTOR_CACHE_DIR", _cache("inductor", cuda_only=True), CACHES),
     # Two ranks on a CPU compile their embedding even when eager, with a g++ that a plain Debian
     # lacks: the first request then ends in a 500.
     Variable("TORCHDYNAMO_DISABLE", _on_cpu("1")),

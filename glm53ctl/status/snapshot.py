@@ -1,6 +1,7 @@
 """One picture of the pair, gathered from the ranks of this host and what they heard of others."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -9,7 +10,9 @@ from glm53ctl import __version__
 from glm53ctl.config.schema import Config
 from glm53ctl.findings import Finding, Severity
 from glm53ctl.supervise import control
+from glm53ctl.supervise.ledger import read_incidents
 from glm53ctl.supervise.report import Loss, Phase, RankReport
+from glm53ctl.watchdog.report import WatchdogReport, read_report
 
 
 class Snapshot(BaseModel):
@@ -27,6 +30,7 @@ class Snapshot(BaseModel):
     findings: tuple[Finding, ...]
     last_loss: Loss | None
     next_step: str
+    watchdog: WatchdogReport | None = None
 
 
 def gather(config: Config) -> Snapshot:
@@ -37,11 +41,21 @@ def gather(config: Config) -> Snapshot:
         answer = control.ask(control.socket_path(run_dir, rank), control.Request(action="report"))
         if answer is not None and answer.report is not None:
             reports[rank] = answer.report
-    return assemble(config, reports, time.time())
+    losses = [i for i in read_incidents(Path(config.paths.state_dir)) if not i.commanded]
+    return assemble(config, reports, time.time(), read_report(run_dir), losses[-1:])
 
 
-def assemble(config: Config, local: dict[int, RankReport], now: float) -> Snapshot:
-    """Put the reports of this host's ranks, and what they heard, into one picture."""
+def assemble(
+    config: Config,
+    local: dict[int, RankReport],
+    now: float,
+    watchdog: WatchdogReport | None = None,
+    recorded: Sequence[Loss] = (),
+) -> Snapshot:
+    """Put the reports of this host's ranks, and what they heard, into one picture.
+
+    `recorded` are losses of the incident log: with no supervisor left, nobody else knows them.
+    """
     heard = {
         rank: view.report
         for report in local.values()
@@ -51,7 +65,8 @@ def assemble(config: Config, local: dict[int, RankReport], now: float) -> Snapsh
     reports = heard | local
     missing = tuple(rank for rank in range(config.world_size) if rank not in reports)
     ranks = tuple(reports[rank] for rank in sorted(reports))
-    losses = [report.last_loss for report in ranks if report.last_loss is not None]
+    losses = [*recorded, *(r.last_loss for r in ranks if r.last_loss is not None)]
+    findings = tuple(dict.fromkeys((*_findings(ranks), *(watchdog.findings if watchdog else ()))))
     ready = not missing and all(report.phase is Phase.READY for report in ranks)
     return Snapshot(
         version=__version__,
@@ -63,9 +78,10 @@ def assemble(config: Config, local: dict[int, RankReport], now: float) -> Snapsh
         model=config.serve.model_name,
         ranks=ranks,
         missing=missing,
-        findings=_findings(ranks),
+        findings=findings,
         last_loss=max(losses, key=lambda loss: loss.at, default=None),
-        next_step=_next_step(ranks, missing, ready),
+        next_step=_next_step(ranks, findings, missing, ready),
+        watchdog=watchdog,
     )
 
 
@@ -102,16 +118,22 @@ def _state(ranks: tuple[RankReport, ...], ready: bool) -> str:
     return next((phase.value for phase in _TELLING if phase in phases), "pairing")
 
 
-def _next_step(ranks: tuple[RankReport, ...], missing: tuple[int, ...], ready: bool) -> str:
+def _next_step(
+    ranks: tuple[RankReport, ...],
+    findings: tuple[Finding, ...],
+    missing: tuple[int, ...],
+    ready: bool,
+) -> str:
     """Return what an operator should do now; empty when nothing."""
     if ready:
         return ""
-    if all(report.phase is Phase.STOPPED for report in ranks):
+    stopped = all(report.phase is Phase.STOPPED for report in ranks)  # also when there is none
+    if stopped and not any(finding.severity is Severity.FAIL for finding in findings):
         return "Start the pair: `glm53ctl up`, or `systemctl start glm53.target`."
     # What failed is the cause; a warning beside it, such as a peer that has not come, its effect.
     fixes = sorted(
         (finding.severity is not Severity.FAIL, number, finding.fix)
-        for number, finding in enumerate(_findings(ranks))
+        for number, finding in enumerate(findings)
         if finding.fix
     )
     if fixes:

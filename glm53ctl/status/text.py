@@ -10,6 +10,7 @@ from rich.text import Text
 from glm53ctl.findings import Severity
 from glm53ctl.status.snapshot import Snapshot
 from glm53ctl.supervise.report import Counters, Phase, RankReport
+from glm53ctl.watchdog.report import WatchdogReport
 
 _STYLES = {
     "ready": "bold green",
@@ -85,6 +86,8 @@ def _notes(snapshot: Snapshot) -> list[tuple[str, str, str]]:
     counters = next((r.counters for r in snapshot.ranks if r.counters is not None), None)
     if snapshot.ready and counters is not None:
         notes.append(("requests", _traffic(counters), ""))
+    if snapshot.watchdog is not None:
+        notes.append(("watchdog", _watch(snapshot.watchdog), ""))
     for finding in snapshot.findings:
         notes.append((finding.code, finding.message, _SEVERITY_STYLES[finding.severity]))
     if snapshot.last_loss is not None:
@@ -92,9 +95,20 @@ def _notes(snapshot: Snapshot) -> list[tuple[str, str, str]]:
         when = time.strftime("%H:%M:%S", time.localtime(loss.at))
         text = f"{when}, epoch {loss.epoch}: {loss.code}: {loss.message}"
         notes.append(("last incident", text, ""))
+        if loss.cause is not None:
+            notes.append(("its cause", f"{loss.cause.code}: {loss.cause.message}", ""))
+            notes.append(("its remedy", loss.cause.fix, ""))
     if snapshot.next_step:
         notes.append(("next step", snapshot.next_step, "bold"))
     return notes
+
+
+def _watch(watchdog: WatchdogReport) -> str:
+    ranks = ", ".join(map(str, watchdog.watches)) or "no rank yet"
+    left = watchdog.memory_available_gib
+    memory = "" if left is None else f"; {left:.1f} GiB of memory left"
+    refuses = ", new work is to be refused" if watchdog.refuses is not None else ""
+    return f"watches {'rank ' if watchdog.watches else ''}{ranks}{memory}{refuses}"
 
 
 def _traffic(counters: Counters) -> str:

@@ -16,8 +16,9 @@ import psutil
 
 from glm53ctl.supervise.proctree import descendants, kill_descendants
 
-EVIDENCE_LINES = 30
-EVIDENCE_COLUMNS = 400
+LAST_LINES = 200
+"""Kept of the output: enough for a traceback and what led to it."""
+LAST_COLUMNS = 400
 LOG_BYTES = 64 << 20
 """Size at which the log of an epoch begins anew; one older part is kept."""
 KILL_WAIT_SECONDS = 15.0
@@ -49,7 +50,7 @@ class EngineProcess:
     failure: str | None = None
     left: list[int] = field(default_factory=list)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    evidence: deque[str] = field(default_factory=lambda: deque(maxlen=EVIDENCE_LINES))
+    last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
     _followers: list[asyncio.Task[None]] = field(default_factory=list)
 
     @classmethod
@@ -107,7 +108,7 @@ class EngineProcess:
         try:
             async for line in _lines(fd):
                 file.emit(logging.makeLogRecord({"msg": line}))
-                self.evidence.append(line[:EVIDENCE_COLUMNS])
+                self.last_lines.append(line[:LAST_COLUMNS])
                 on_line(line)
         finally:
             file.close()

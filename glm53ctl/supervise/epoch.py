@@ -8,16 +8,21 @@ last what is only inferred from standing still.
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from glm53ctl.checks.fabric import Fabric, drift
+from glm53ctl.checks.start import fabric_here, fabric_of_pair
 from glm53ctl.config.schema import Config
+from glm53ctl.diagnose import explain_lines
 from glm53ctl.facts.memory import available_gib
 from glm53ctl.facts.network import device_of
+from glm53ctl.facts.node import NodeFacts, probe_links
+from glm53ctl.findings import Finding
 from glm53ctl.plan import RankPlan, launch_env, plan_rank
 from glm53ctl.plan.ranks import API_KEY
 from glm53ctl.supervise.canary import CanaryError, Target, ask_canary
@@ -29,7 +34,10 @@ from glm53ctl.supervise.stages import ORDER, Stage, StageTracker
 
 MEMBERS_SECONDS = 0.5
 COUNTERS_SECONDS = 1.0
+FABRIC_SECONDS = 10.0
 HTTP_SECONDS = 3.0
+EVIDENCE_LINES = 30
+"""Written down with a loss; the log of the epoch has the others."""
 
 
 @dataclass
@@ -44,19 +52,23 @@ class Epoch:
     environ: Mapping[str, str]
     tracker: StageTracker
     peer_runs: dict[int, str]
+    fabric: Fabric | None = None
     engine: EngineProcess | None = None
     ended: Loss | None = None
     """The peer's word that the epoch is over."""
     head_is_ready: bool = False
     counters: Counters | None = None
+    drifted: tuple[Finding, ...] = ()
+    """What of the fabric is no longer as it was at the start."""
     canary: asyncio.Task[str] | None = None
     launched_at: float = field(default_factory=time.time)
     ready_at: float | None = None
+    _served_since: float | None = None
     _members: dict[int, Member] = field(default_factory=dict)
     _members_at: float = 0.0
     _stopped_since: float | None = None
     _watch: ProgressWatch = field(init=False)
-    _poll: asyncio.Task[None] | None = None
+    _polls: list[asyncio.Task[None]] = field(default_factory=list)
     _wedged: bool = False
     _api_key: str | None = None
 
@@ -65,13 +77,24 @@ class Epoch:
 
     @classmethod
     def prepare(
-        cls, config: Config, rank: int, number: int, link: PairLink, environ: Mapping[str, str]
+        cls,
+        config: Config,
+        rank: int,
+        number: int,
+        link: PairLink,
+        environ: Mapping[str, str],
+        facts: Sequence[NodeFacts],
     ) -> "Epoch":
-        """Fix who takes part: a peer that comes back as another run ends this epoch."""
+        """Fix who takes part: a peer that comes back as another run ends this epoch.
+
+        `facts` are those of all nodes by rank; none when all ranks are on this host.
+        """
         runs = {r: p.identity.run_id for r, p in link.peers.items() if p.identity is not None}
         tracker = StageTracker(config.supervise.limits, time.monotonic())
-        plan = plan_rank(config, rank, device_of(config.nodes[rank].address))
-        return cls(config, rank, number, link, plan, environ, tracker, runs)
+        found = fabric_of_pair(config, facts)[rank] if facts else fabric_here(config, rank)
+        device = device_of(config.nodes[rank].address)
+        plan = plan_rank(found.applied_to(config, rank), rank, device)
+        return cls(config, rank, number, link, plan, environ, tracker, runs, found.fabric)
 
     async def launch(self) -> None:
         """Start the engine; keep its log and drop the oldest ones."""
@@ -108,6 +131,7 @@ class Epoch:
         self, code: str, message: str, *, rank: int | None = None, commanded: bool = False
     ) -> Loss:
         """Make the cause; `rank` is whose crash it is (default: this one's)."""
+        lines = list(self.engine.last_lines) if self.engine and not commanded else []
         return Loss(
             code=code,
             message=message,
@@ -115,7 +139,8 @@ class Epoch:
             epoch=self.number,
             at=time.time(),
             commanded=commanded,
-            evidence=tuple(self.engine.evidence) if self.engine and not commanded else (),
+            evidence=tuple(lines[-EVIDENCE_LINES:]),
+            cause=explain_lines(lines, self.tracker.stage),
         )
 
     def _engine_loss(self, now: float) -> Loss | None:
@@ -221,10 +246,19 @@ class Epoch:
 
     def serve(self) -> None:
         """Note that the pair serves from now on, and watch its counters on the head."""
-        self.tracker.enter(Stage.SERVING, time.monotonic())
+        self._served_since = time.monotonic()
+        self.tracker.enter(Stage.SERVING, self._served_since)
         self.ready_at = time.time()
+        self._polls = [asyncio.create_task(self._poll_fabric())]
         if self.rank == 0:
-            self._poll = asyncio.create_task(self._poll_counters())
+            self._polls.append(asyncio.create_task(self._poll_counters()))
+
+    async def _poll_fabric(self) -> None:
+        """Notice a cable, an address or a GID that is not what the engine was started with."""
+        while self.fabric is not None:
+            await asyncio.sleep(FABRIC_SECONDS)
+            now = await asyncio.to_thread(probe_links, self.config, self.rank)
+            self.drifted = tuple(drift(self.fabric, now))
 
     async def _poll_counters(self) -> None:
         base_url = self.plan.base_url or ""
@@ -241,7 +275,7 @@ class Epoch:
 
     async def end(self, grace_seconds: float) -> None:
         """End everything that belongs to this epoch."""
-        for task in (self.canary, self._poll):
+        for task in (self.canary, *self._polls):
             if task is not None:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
@@ -251,7 +285,7 @@ class Epoch:
 
     def served_seconds(self) -> float:
         """Return how long the pair has served in this epoch."""
-        return 0.0 if self.ready_at is None else time.time() - self.ready_at
+        return 0.0 if self._served_since is None else time.monotonic() - self._served_since
 
     def seconds_left(self) -> float:
         """Return how long the current stage may still take."""

@@ -16,6 +16,7 @@ import selectors
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from glm53ctl.supervise.proctree import (
@@ -32,6 +33,9 @@ LOOK_SECONDS = 5.0
 """How often the engine's shared memory is noted. One who dies first takes its list along."""
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The supervisor alone decides when the engine ends, and says so through the pipe."""
+OOM_SCORE = Path("/proc/self/oom_score_adj")
+OOM_FIRST = "1000"
+"""Out of memory, the engine dies first: it has the memory, and the supervisor can say so."""
 
 
 def _report(channel: int, *words: object) -> None:
@@ -40,10 +44,12 @@ def _report(channel: int, *words: object) -> None:
 
 
 def _in_engine() -> None:
-    """Prepare the forked child: signals as usual, and death together with this guard."""
+    """Prepare the forked child: signals as usual, death together with this guard or before it."""
     for ignored in IGNORED:
         signal.signal(ignored, signal.SIG_DFL)  # an ignored signal would stay ignored after exec
     die_with_parent()
+    with contextlib.suppress(OSError):
+        OOM_SCORE.write_text(OOM_FIRST)
 
 
 def _start(argv: list[str]) -> int:

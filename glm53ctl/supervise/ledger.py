@@ -1,20 +1,103 @@
 """What must survive the supervisor: incidents, the epoch counter, crash counts, boot markers.
 
 Everything lives in one directory of small files, each replaced atomically; the incident log is
-appended to and never rewritten.
+appended to, by the supervisors, by the watchdog and by systemd's word (`record-exit`). A full disk
+costs the record and nothing else.
 """
 
-import json
+import contextlib
+import fcntl
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, field_validator
 
 from glm53ctl.config.schema import Supervise
 from glm53ctl.supervise.report import Loss
 
+log = logging.getLogger("glm53ctl")
+
 SHOWN_INCIDENTS = 20
+ROTATE_BYTES = 1 << 20
+"""Thousands of incidents; one older file is kept beside the current one."""
+
+
+class Incident(Loss):
+    """A line of the incident log: the loss, who wrote it down, and what was done about it.
+
+    `own` says that it was counted as a crash of the rank that saw it.
+    """
+
+    seen_by: str = ""
+    own: bool = False
+    action: str = ""
+
+    @field_validator("seen_by", mode="before")
+    @classmethod
+    def _once_a_number(cls, value: object) -> object:
+        return f"rank {value}" if isinstance(value, int) else value
+
+
+def incidents_path(directory: Path) -> Path:
+    """Return where the incidents of this node are."""
+    return directory / "incidents.jsonl"
+
+
+def append_incident(directory: Path, incident: Incident) -> bool:
+    """Append one line and say whether it is there. Never raises: what failed is in the journal.
+
+    Several programs append. One write with O_APPEND is whole or, on a full disk, cut short; the
+    next writer then begins a line of its own.
+    """
+    path = incidents_path(directory)
+    line = incident.model_dump_json().encode() + b"\n"
+    try:
+        _rotate(path)
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o640)
+        try:
+            size = os.fstat(file).st_size
+            if size and os.pread(file, 1, size - 1) != b"\n":
+                line = b"\n" + line
+            whole = os.write(file, line) == len(line)
+        finally:
+            os.close(file)
+    except OSError as error:
+        log.error("%s cannot be written (%s): %s", path, error.strerror, incident.message)
+        return False
+    return whole
+
+
+def _rotate(path: Path) -> None:
+    """Put a long log aside. Of several that want to, one does."""
+    try:
+        if path.stat().st_size < ROTATE_BYTES:
+            return
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                os.replace(path, _older(path))
+    except (FileNotFoundError, BlockingIOError):
+        return
+
+
+def _older(path: Path) -> Path:
+    return path.with_name("incidents.1.jsonl")
+
+
+def read_incidents(directory: Path) -> list[Incident]:
+    """Return the newest incidents, oldest first; lines that are torn are left out."""
+    path = incidents_path(directory)
+    lines: list[str] = []
+    for file in (_older(path), path):
+        with contextlib.suppress(OSError):
+            lines += file.read_text(encoding="utf-8", errors="replace").splitlines()
+    found = []
+    for line in lines[-SHOWN_INCIDENTS:]:
+        with contextlib.suppress(ValidationError):
+            found.append(Incident.model_validate_json(line))
+    return found
 
 
 class Memory(BaseModel):
@@ -25,6 +108,7 @@ class Memory(BaseModel):
     held: str | None = None
     loading_since_boot: str | None = None
     unclean_boots: int = 0
+    stopped_in_boot: str | None = None
 
 
 def next_backoff(rules: Supervise, losses_in_a_row: int) -> float:
@@ -46,7 +130,6 @@ class Ledger:
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._file = self.directory / f"rank{self.rank}.json"
-        self.incidents_file = self.directory / "incidents.jsonl"
         self._memory = self._read()
 
     def _read(self) -> Memory:
@@ -58,8 +141,11 @@ class Ledger:
     def _write(self, **changes: object) -> None:
         self._memory = self._memory.model_copy(update=changes)
         fresh = self._file.with_suffix(".new")
-        fresh.write_text(self._memory.model_dump_json())
-        os.replace(fresh, self._file)
+        try:
+            fresh.write_text(self._memory.model_dump_json())
+            os.replace(fresh, self._file)
+        except OSError as error:  # the counters live on in this process
+            log.error("%s cannot be written: %s", self._file, error.strerror)
 
     @property
     def epoch(self) -> int:
@@ -83,8 +169,21 @@ class Ledger:
         """Note that the pair reached READY: the machine survives a load."""
         self._write(loading_since_boot=None, unclean_boots=0)
 
-    def note_boot(self, boot_id: str) -> None:
-        """Judge how the last run ended: a load cut off by a reboot took the machine down."""
+    def note_stop(self, boot_id: str) -> None:
+        """Note that somebody stopped this rank, in this boot."""
+        self._write(stopped_in_boot=boot_id)
+
+    def note_start(self, boot_id: str) -> None:
+        """Judge how the last run ended.
+
+        Whoever stopped a held rank and starts it again has looked; a shutdown is no such stop. A
+        load cut off by a reboot took the machine down.
+        """
+        stopped = self._memory.stopped_in_boot
+        if stopped is not None:
+            self._write(stopped_in_boot=None)
+        if stopped == boot_id:
+            self.resume()
         before = self._memory.loading_since_boot
         if before is None or before == boot_id:
             return
@@ -99,9 +198,9 @@ class Ledger:
     def record(self, loss: Loss) -> None:
         """Write an incident; count it if it is this rank's own crash, and hold after too many."""
         own = loss.rank == self.rank and not loss.commanded
-        entry = loss.model_dump() | {"own": own, "seen_by": self.rank}
-        with self.incidents_file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        seen_by, action = f"rank {self.rank}", "" if loss.commanded else "epoch ended on both sides"
+        incident = Incident(**loss.model_dump(), own=own, seen_by=seen_by, action=action)
+        append_incident(self.directory, incident)
         if not own:
             self._write(loading_since_boot=None)
             return
@@ -109,9 +208,8 @@ class Ledger:
         self._write(loading_since_boot=None, crashes=[*recent, loss.at])
         if len(recent) + 1 >= self.rules.crash_limit:
             minutes = round(self.rules.crash_window_seconds / 60)
-            self.hold(
-                f"{len(recent) + 1} crashes within {minutes} minutes; the last: {loss.message}"
-            )
+            why = loss.cause.message if loss.cause is not None else loss.message
+            self.hold(f"{len(recent) + 1} crashes within {minutes} minutes; the last: {why}")
 
     def hold(self, reason: str) -> None:
         """Stop relaunching until an operator looks."""
@@ -121,14 +219,6 @@ class Ledger:
         """Forget crashes and unclean boots: an operator has looked."""
         self._write(held=None, crashes=[], unclean_boots=0)
 
-    def incidents(self) -> list[Loss]:
-        """Return the newest incidents, oldest first; lines that are torn are left out."""
-        if not self.incidents_file.exists():
-            return []
-        found = []
-        for line in self.incidents_file.read_text(encoding="utf-8").splitlines()[-SHOWN_INCIDENTS:]:
-            try:
-                found.append(Loss.model_validate_json(line))
-            except ValidationError:
-                continue
-        return found
+    def incidents(self) -> list[Incident]:
+        """Return the newest incidents of this node, oldest first."""
+        return read_incidents(self.directory)

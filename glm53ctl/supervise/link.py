@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from glm53ctl.config.schema import Config
 from glm53ctl.config.schema import Link as LinkRules
+from glm53ctl.facts.node import NodeFacts
 from glm53ctl.findings import Finding, Severity
 from glm53ctl.supervise.identity import Identity, mismatches
 from glm53ctl.supervise.report import PeerView, RankReport
@@ -21,6 +22,7 @@ from glm53ctl.supervise.wire import (
     Beat,
     Channel,
     Command,
+    Facts,
     Introduce,
     Leave,
     LinkDeniedError,
@@ -43,6 +45,7 @@ class Peer:
     channel: Channel | None = None
     identity: Identity | None = None
     report: RankReport | None = None
+    facts: NodeFacts | None = None
     refusal: tuple[Finding, ...] = ()
     heard_at: float = 0.0
     closed_at: float | None = None
@@ -58,7 +61,7 @@ class Peer:
         if self.channel is not None:
             self.channel.close()
         self.channel, self.identity, self.heard_at = channel, identity, now
-        self.refusal, self.closed_at, self.left = (), None, False
+        self.refusal, self.closed_at, self.left, self.facts = (), None, False, None
 
     def lost(self, rules: LinkRules, run_id: str, now: float) -> str | None:
         """Say why the peer that began an epoch as `run_id` counts as lost, or None."""
@@ -270,6 +273,10 @@ class PairLink:
             peer.report = message.report
             if news:
                 self.changed.set()
+            return
+        if isinstance(message, Facts):
+            peer.facts = message.facts
+            self.changed.set()
             return
         peer.left = peer.left or isinstance(message, Leave)
         self.inbox.put_nowait((peer.rank, message))

@@ -15,12 +15,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from glm53ctl.checks.start import check_start
+from glm53ctl.checks.start import check_pair, check_start
 from glm53ctl.config.schema import Config
 from glm53ctl.config.sources import clear_override, current_override, write_override
 from glm53ctl.engine.check import engine_version
 from glm53ctl.errors import UserError
 from glm53ctl.facts.memory import available_gib
+from glm53ctl.facts.node import NodeFacts
 from glm53ctl.findings import Finding
 from glm53ctl.supervise import control, reasons
 from glm53ctl.supervise.engine import KILL_WAIT_SECONDS
@@ -32,7 +33,9 @@ from glm53ctl.supervise.notify import Notifier
 from glm53ctl.supervise.proctree import adopt_orphans
 from glm53ctl.supervise.report import EngineReport, Loss, Phase, RankReport
 from glm53ctl.supervise.secrets import pair_token
-from glm53ctl.supervise.wire import Command, End, Launch, Leave, Ready
+from glm53ctl.supervise.selfcheck import LEFT_OUT, is_wanted
+from glm53ctl.supervise.survey import Survey, spans_hosts
+from glm53ctl.supervise.wire import Command, End, Facts, Launch, Leave, Ready
 from glm53ctl.weights.local import quick_digest
 
 log = logging.getLogger("glm53ctl")
@@ -57,6 +60,7 @@ class RankSupervisor:
     ledger: Ledger = field(init=False)
     link: PairLink = field(init=False)
     identity: Identity = field(init=False)
+    survey: Survey = field(init=False)
     phase: Phase = Phase.PAIRING
     since: float = field(default_factory=time.time)
     findings: tuple[Finding, ...] = ()
@@ -65,13 +69,14 @@ class RankSupervisor:
     stopping: bool = False
     reload: bool = False
     order: Command | None = None
-    launch_epoch: int | None = None
+    launch: Launch | None = None
     losses_in_a_row: int = 0
     retry_at: float | None = None
     notifier: Notifier = field(default_factory=Notifier)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _checked: tuple[float, tuple[Finding, ...]] = (0.0, ())
+    _entered: float = field(default_factory=time.monotonic)
 
     # --- the outer life -------------------------------------------------------------------------
 
@@ -79,10 +84,11 @@ class RankSupervisor:
         """Live until SIGTERM, SIGINT or `stop`."""
         adopt_orphans()
         self.config = self.load()
+        self.survey = Survey(self.rank)
         self.identity = await asyncio.to_thread(self._identify)
         self.link = self._make_link(token=b"")  # not opened: something to report from
         self._open_ledger()
-        self.ledger.note_boot(boot_id())
+        self.ledger.note_start(boot_id())
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._stop)
@@ -91,6 +97,7 @@ class RankSupervisor:
         try:
             while not self.stopping:
                 await self._session()
+            self.ledger.note_stop(boot_id())
         finally:
             self._enter(Phase.STOPPED)
             server.close()
@@ -171,13 +178,41 @@ class RankSupervisor:
             await self._carry_out(self.order)
             return
         phase, findings = self._hindrance()
-        number = self._next_epoch() if phase is None else None
-        self.launch_epoch = None  # an order to launch holds now or not at all
-        if number is None:
+        if phase is None:
+            await self._look_around()
+            phase, findings = self._fabric_hindrance()
+        launch = self._next_epoch() if phase is None else None
+        self.launch = None  # an order to launch holds now or not at all
+        if launch is None:
             self._enter(phase or Phase.WAITING, *findings)
             await self._tick()
             return
-        await self._run_epoch(number)
+        await self._run_epoch(launch)
+
+    async def _look_around(self) -> None:
+        """Look at this node again if it is time, and tell the others what was seen."""
+        if not self.survey.is_due or self.launch is not None:
+            return
+        self._enter(Phase.WAITING)
+        await self._while(self.survey.take(self.config), until_ordered=True)
+        if self.survey.facts is not None:
+            await self.link.broadcast(Facts(facts=self.survey.facts))
+
+    def _known_facts(self) -> tuple[NodeFacts, ...] | None:
+        """Return the facts of all nodes, the head's first; None while some are missing (head)."""
+        if not spans_hosts(self.config):
+            return ()
+        facts = [self.survey.facts, *(self.link.peers[r].facts for r in sorted(self.link.peers))]
+        known = tuple(fact for fact in facts if fact is not None)
+        return known if len(known) == len(facts) else None
+
+    def _fabric_hindrance(self) -> tuple[Phase | None, tuple[Finding, ...]]:
+        """Return what was found wrong here, or with the facts of all nodes together (head)."""
+        if self.survey.fault is not None:
+            return Phase.BLOCKED, (self.survey.fault,)
+        facts = self._known_facts() if self.rank == 0 else None
+        found = tuple(check_pair(self.config, facts)) if facts else ()
+        return (Phase.BLOCKED, found) if found else (None, ())
 
     def _hindrance(self) -> tuple[Phase | None, tuple[Finding, ...]]:
         """Return what forbids an epoch now, the most telling first."""
@@ -197,7 +232,7 @@ class RankSupervisor:
             for rank, peer in self.link.peers.items()
             if peer.report is not None and peer.report.phase is Phase.HELD
         )
-        if held and self.launch_epoch is None:  # a held head orders no launch: its beat is old then
+        if held and self.launch is None:  # a held head orders no launch: its beat is old then
             return Phase.WAITING, held
         return None, ()
 
@@ -209,43 +244,52 @@ class RankSupervisor:
         return self._checked[1]
 
     def _absent(self) -> tuple[Finding, ...]:
-        waited = time.time() - self.since if self.phase is Phase.PAIRING else 0.0
+        waited = time.monotonic() - self._entered if self.phase is Phase.PAIRING else 0.0
         return tuple(
             reasons.peer_absent(self.config, rank, waited)
             for rank, peer in self.link.peers.items()
             if not peer.connected
         )
 
-    def _next_epoch(self) -> int | None:
-        """Return the number to begin with, or None while it is not yet time."""
+    def _next_epoch(self) -> Launch | None:
+        """Return what to begin with, or None while it is not yet time."""
         if self.rank != 0:
-            return self.launch_epoch
+            return self.launch
         if self.retry_at is not None and time.monotonic() < self.retry_at:
             return None
         reports = [peer.report for peer in self.link.peers.values()]
         if any(report is None or report.phase is not Phase.WAITING for report in reports):
             return None
-        return 1 + max([self.ledger.epoch, *(r.epoch for r in reports if r is not None)])
+        facts = self._known_facts()
+        if facts is None:
+            return None
+        number = 1 + max([self.ledger.epoch, *(r.epoch for r in reports if r is not None)])
+        return Launch(epoch=number, facts=facts)
 
     # --- one epoch ------------------------------------------------------------------------------
 
-    async def _run_epoch(self, number: int) -> None:
+    async def _run_epoch(self, launch: Launch) -> None:
         """Launch, watch and end one epoch."""
-        self.ledger.begin_epoch(number, boot_id())
+        self.ledger.begin_epoch(launch.epoch, boot_id())
         self.retry_at = None
         self._enter(Phase.STARTING)
-        self.epoch = epoch = Epoch.prepare(self.config, self.rank, number, self.link, os.environ)
-        loss = await self._join(epoch)
+        self.epoch = epoch = Epoch.prepare(
+            self.config, self.rank, launch.epoch, self.link, os.environ, launch.facts
+        )
+        self.survey.forget()
+        for peer in self.link.peers.values():
+            peer.facts = None
+        loss = await self._join(launch, epoch)
         if loss is None:
             loss = await self._launch(epoch) or await self._watch(epoch)
         await self._end_epoch(epoch, loss)
         self.epoch = None
 
-    async def _join(self, epoch: Epoch) -> Loss | None:
+    async def _join(self, launch: Launch, epoch: Epoch) -> Loss | None:
         """Head: let the others start first. A worker's rank waits for the head; not the reverse."""
         if self.rank != 0:
             return None
-        await self.link.broadcast(Launch(epoch=epoch.number))
+        await self.link.broadcast(launch)
         limit = time.monotonic() + JOIN_SECONDS
         while True:
             self._take_messages()
@@ -305,6 +349,8 @@ class RankSupervisor:
         self.last_loss = loss if not loss.commanded else self.last_loss
         self._enter(Phase.ENDING)
         log.warning("epoch %d ends: %s: %s", epoch.number, loss.code, loss.message)
+        if loss.cause is not None:
+            log.warning("%s: %s %s", loss.cause.code, loss.cause.message, loss.cause.fix)
         if not drains:  # the other engine ends now, not after this one
             await self.link.broadcast(End(loss=loss))
         await self._while(epoch.end(self._drain_seconds() if drains else 0.0))
@@ -328,13 +374,13 @@ class RankSupervisor:
             sender, message = self.link.inbox.get_nowait()
             match message:
                 case Launch() if self.rank != 0:
-                    self.launch_epoch = message.epoch
+                    self.launch = message
                 case Ready() if self.epoch is not None and message.epoch == self.epoch.number:
                     self.epoch.head_is_ready = True
                 case End() if self.epoch is not None and message.loss.epoch == self.epoch.number:
                     self.epoch.ended = message.loss
-                case End() if message.loss.epoch == self.launch_epoch:
-                    self.launch_epoch = None  # over before it began here
+                case End() if self.launch and message.loss.epoch == self.launch.epoch:
+                    self.launch = None  # over before it began here
                 case Command():
                     self.order = message
                 case Leave():
@@ -364,6 +410,7 @@ class RankSupervisor:
             self._stop()
             return
         self.ledger.resume()  # somebody has looked
+        self.survey.verify_again()
         if order.action == "restart":
             self.reload = True
             await self._set_override(order.overrides)
@@ -385,7 +432,7 @@ class RankSupervisor:
             f.code for f in self.findings
         ]
         if phase is not self.phase:
-            self.phase, self.since = phase, time.time()
+            self.phase, self.since, self._entered = phase, time.time(), time.monotonic()
         self.findings = findings
         if fresh:
             log.info("%s", self._own_report().status_line())
@@ -414,13 +461,18 @@ class RankSupervisor:
         """Return how long the head's engine may take to finish its requests and end."""
         return self.config.serve.drain_seconds + self.config.supervise.stop_grace_seconds
 
-    async def _while(self, work: Coroutine[None, None, None]) -> None:
-        """Tick until the work is done."""
+    async def _while(
+        self, work: Coroutine[None, None, None], *, until_ordered: bool = False
+    ) -> None:
+        """Tick until the work is done; it is cancelled when an order comes, if that may be."""
         task = asyncio.create_task(work)
         task.add_done_callback(lambda _: self.changed.set())
         while not task.done():
             await self._tick()
-        await task
+            if until_ordered and (self.stopping or self.order is not None):
+                task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
     def _own_report(self) -> RankReport:
         """Return this rank's state, without what it knows of others."""
@@ -432,7 +484,7 @@ class RankSupervisor:
             phase=self.phase,
             since=self.since,
             epoch=epoch.number if epoch is not None else self.ledger.epoch,
-            findings=self.findings,
+            findings=(*self.findings, *self._remarks()),
             last_loss=self.last_loss,
             crashes=self.ledger.crashes(time.time()),
             retry_at=self._retry_time(),
@@ -445,6 +497,12 @@ class RankSupervisor:
             ),
             **(epoch.progress() if epoch is not None else {}),
         )
+
+    def _remarks(self) -> tuple[Finding, ...]:
+        """Return what status says beside the phase, whatever that is."""
+        left_out = is_wanted(self.config) and not self.config.engine.verify_overlay
+        drifted = self.epoch.drifted if self.epoch is not None else ()
+        return (*((LEFT_OUT,) if left_out else ()), *drifted)
 
     def _retry_time(self) -> float | None:
         """Return the planned relaunch as a Unix time; the plan itself is deaf to clock changes."""

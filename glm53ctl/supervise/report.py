@@ -35,7 +35,8 @@ class Loss(BaseModel):
     """Why an epoch ended: one cause, written once.
 
     `rank` is where it happened (the rank whose crash it is), `at` a Unix time in seconds;
-    `commanded` ends (stop, restart) are no crashes.
+    `commanded` ends (stop, restart) are no crashes. `code` and `message` say what was seen, `cause`
+    says why, where the engine's last lines betray it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -47,6 +48,7 @@ class Loss(BaseModel):
     at: float
     commanded: bool = False
     evidence: tuple[str, ...] = ()
+    cause: Finding | None = None
 
 
 class EngineReport(BaseModel):

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from glm53ctl.facts.node import NodeFacts
 from glm53ctl.supervise.identity import Identity
 from glm53ctl.supervise.report import Loss, RankReport
 
@@ -39,11 +40,19 @@ class Beat(BaseModel):
     report: RankReport
 
 
+class Facts(BaseModel):
+    """Either way: what the fabric looks like from here, for the coming start."""
+
+    type: Literal["facts"] = "facts"
+    facts: NodeFacts
+
+
 class Launch(BaseModel):
-    """Head to worker: start your engine for this epoch."""
+    """Head to worker: start your engine for this epoch, on these facts of all nodes by rank."""
 
     type: Literal["launch"] = "launch"
     epoch: int
+    facts: tuple[NodeFacts, ...] = ()
 
 
 class Ready(BaseModel):
@@ -74,7 +83,7 @@ class Leave(BaseModel):
     type: Literal["leave"] = "leave"
 
 
-Message = Introduce | Beat | Launch | Ready | End | Command | Leave
+Message = Introduce | Beat | Facts | Launch | Ready | End | Command | Leave
 _ENVELOPE = TypeAdapter(tuple[str, str])
 """A line: the MAC and the text it is for."""
 _MESSAGE: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])

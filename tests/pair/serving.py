@@ -8,32 +8,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import yaml
 from waiting import wait_for
 
-from glm53ctl.config.schema import Config
-from glm53ctl.config.sources import load
 from glm53ctl.demo.run import DemoFiles
 from glm53ctl.status.snapshot import Snapshot, assemble
 from glm53ctl.supervise import control
 from glm53ctl.supervise.report import RankReport
 
-from .bed import CHECKOUT, ENGINE, LAN, MODEL, RAIL1, SPARKS, Bed, Host, Product
+from .bed import CHECKOUT, ENGINE, LAN, MODEL, RAIL1, SPARKS, Product
+from .side import START_SECONDS, Side
 
 SERVICES = CHECKOUT / "services"
 RUN_DIR = Path("/run/glm53")
-START_SECONDS = 240.0
-"""Deadline of a start with two real engines on one machine; nothing measures it."""
 
 PLACES = {
     ".service": "/etc/systemd/system/{}",
+    ".timer": "/etc/systemd/system/{}",
+    ".socket": "/etc/systemd/system/{}",
+    ".path": "/etc/systemd/system/{}",
     ".target": "/etc/systemd/system/{}",
     ".sysusers.conf": "/etc/sysusers.d/{}",
     ".tmpfiles.conf": "/etc/tmpfiles.d/{}",
 }
 """Where an owner without a package puts the files of `services/`, by the ends of their names."""
-
 
 _PREPARE = """
 import sys
@@ -44,29 +42,12 @@ prepare(DemoFiles(Path(sys.argv[1])), Path(sys.argv[2]), print, lambda _: None)
 
 
 @dataclass
-class ServingPair:
-    """The pair on the two hosts, rank 0 on the head."""
+class ServingPair(Side):
+    """The pair as the units of `services/` keep it."""
 
-    bed: Bed
-    folder: Path
-    settings: dict[str, Any]
-    api_key: str = field(default_factory=lambda: secrets.token_hex(16))
     token: str = field(default_factory=lambda: secrets.token_hex(32))
-    config: Config = field(init=False)
 
-    def __post_init__(self) -> None:
-        # As the supervisors will read it, credentials included.
-        credentials = self.folder / "credentials"
-        credentials.mkdir()
-        (credentials / "api-key").write_text(self.api_key)
-        file = self.folder / "config.yaml"
-        file.write_text(yaml.safe_dump(self.settings))
-        self.config = load(file, environ={"CREDENTIALS_DIRECTORY": str(credentials)}).config
-
-    @property
-    def hosts(self) -> list[Host]:
-        """The hosts by rank."""
-        return [self.bed.hosts[spark] for spark in SPARKS]
+    name = "glm53"
 
     # --- installing -----------------------------------------------------------------------------
 
@@ -80,11 +61,35 @@ class ServingPair:
                         host.push(file, place.format(name), 0o644)
             host.exec("systemd-sysusers")
             host.exec("systemd-tmpfiles", "--create", check=False)  # 73: others' lines
-            host.write("/etc/glm53/config.yaml", yaml.safe_dump(self.settings))
             for name, secret in (("api-key", self.api_key), ("pair-token", self.token)):
                 host.write(f"/etc/credstore/glm53.{name}", f"{secret}\n", mode=0o600)
+            self.configure(rank)
             host.exec("systemctl", "daemon-reload")
-            host.exec("systemctl", "enable", "glm53.target", f"glm53-rank{rank}.service")
+            host.exec("systemctl", "enable", "glm53.target", self.unit_name(rank))
+
+    def configure(self, rank: int, **sections: dict[str, Any]) -> None:
+        """Write a host's configuration, with some sections changed."""
+        merged = {name: {**self.settings.get(name, {}), **new} for name, new in sections.items()}
+        file = yaml.safe_dump(self.settings | merged)
+        self.hosts[rank].write("/etc/glm53/config.yaml", file)
+
+    def remove(self) -> None:
+        """Stop and disable what `install` brought."""
+        for rank, host in enumerate(self.hosts):
+            host.exec("systemctl", "disable", "--now", "glm53.target", self.unit_name(rank))
+
+    def unit_name(self, rank: int) -> str:
+        """Return the name of a rank's unit."""
+        return f"glm53-rank{rank}.service"
+
+    def start_anew(self) -> None:
+        """Restart both, after whatever held them."""
+        for rank, host in enumerate(self.hosts):
+            host.exec("systemctl", "reset-failed", self.unit_name(rank), check=False)
+            host.exec("systemctl", "restart", "--no-block", self.unit_name(rank))
+        wait_for(lambda: any(self.report(rank) for rank in (0, 1)), "a supervisor")
+        for host in self.hosts:
+            host.exec("glm53ctl", "resume", check=False)
 
     # --- asking ---------------------------------------------------------------------------------
 
@@ -108,6 +113,25 @@ class ServingPair:
         known = {rank: report for rank, report in reports.items() if report is not None}
         return assemble(self.config, known, time.time())
 
+    def trouble(self, ranks: tuple[int, ...]) -> str | None:
+        """Return what a rank's status says is wrong; a silent supervisor is a word, too."""
+        for rank in ranks:
+            report = self.report(rank)
+            if report is None:
+                return f"rank {rank} does not answer"
+            if report.phase != "ready":
+                return report.status_line()
+        return None
+
+    def said(self) -> str:
+        """Return the loss or the finding that status shows."""
+        snapshot = self.snapshot()
+        if snapshot.findings and not snapshot.ready:
+            finding = snapshot.findings[0]
+            return f"{finding.code}: {finding.message}"
+        loss = snapshot.last_loss
+        return f"{loss.code}: {loss.message}" if loss else "nothing"
+
     def until_ready(self, epoch: int = 0) -> Snapshot:
         """Wait until an epoch after `epoch` serves, for both supervisors and for systemd."""
 
@@ -122,52 +146,6 @@ class ServingPair:
         for rank in range(len(self.hosts)):
             wait_for(lambda rank=rank: self.unit(rank, "ActiveState") == "active", "READY=1", 10)  # type: ignore[misc]
         return snapshot
-
-    def unit(self, rank: int, property_name: str) -> str:
-        """Return a property of a rank's unit."""
-        unit = f"glm53-rank{rank}.service"
-        return self.hosts[rank].output("systemctl", "show", "-P", property_name, unit)
-
-    def ask(self) -> str:
-        """Ask the canary's question from the LAN, as a client."""
-        canary = self.config.canary
-        answer = httpx.post(
-            f"{self.url}/v1/chat/completions",
-            json={
-                "model": self.config.serve.model_name,
-                "messages": [{"role": "user", "content": canary.prompt}],
-                "temperature": 0,
-                "max_tokens": canary.max_tokens,
-                "chat_template_kwargs": {"enable_thinking": False},
-            },
-            headers={"Authorization": f"Bearer {self.api_key}"},
-            timeout=60,
-            trust_env=False,
-        )
-        answer.raise_for_status()
-        return str(answer.json()["choices"][0]["message"]["content"])
-
-    @property
-    def url(self) -> str:
-        """The server, as clients on the LAN know it."""
-        return f"http://{LAN.address(SPARKS[0])}:{self.config.api.port}"
-
-    def pid(self, rank: int, title: str) -> str:
-        """Return the pid, on its host, of an engine process of a rank by a part of its title."""
-        report = self.report(rank)
-        assert report is not None
-        return str(next(p for p, name in report.engine.processes.items() if title in name))
-
-    def engine(self, rank: int) -> set[int]:
-        """Return the pids of a rank's engine on its host."""
-        report = self.report(rank)
-        return set(report.engine.processes) if report else set()
-
-    def alive(self, rank: int, pids: set[int]) -> set[int]:
-        """Return those of the pids that are processes of the rank's host."""
-        return pids & {
-            int(x) for x in self.hosts[rank].output("ls", "/proc").split() if x.isdigit()
-        }
 
     def evidence(self) -> str:
         """Return the end of journals and engine logs, for a test that failed."""

@@ -16,9 +16,12 @@ START, END = "<!-- commands: generated, see tests/unit/test_readme.py -->\n", "<
 def commands(group, prefix=""):
     """Yield (command line, first line of its help) of every command below a group."""
     for name, command in group.commands.items():
+        if command.hidden:
+            continue
         if hasattr(command, "commands"):
             yield from commands(command, f"{prefix}{name} ")
-            continue
+            if not command.invoke_without_command:
+                continue
         words = [f"{prefix}{name}"]
         for parameter in command.params:
             if parameter.name in ("help", "config", "set_"):

@@ -31,6 +31,19 @@ def _backoff(config: Config) -> Iterator[str]:
         yield f"supervise.backoff_seconds is {first}, the longest {longest}"
 
 
+def _probe_before_silence(config: Config) -> Iterator[str]:
+    watchdog, silence = config.watchdog, config.link.silence_grace_seconds
+    seconds = watchdog.probe_failures * watchdog.probe_deadline_seconds
+    if seconds <= silence:
+        yield f"the probes give up after {seconds:.0f} s, link.silence_grace_seconds is {silence}"
+
+
+def _memory_stages(config: Config) -> Iterator[str]:
+    warn, refuse = config.watchdog.warn_gib, config.watchdog.refuse_gib
+    if refuse > warn:
+        yield f"watchdog.refuse_gib is {refuse}, watchdog.warn_gib {warn}"
+
+
 def _memory_order(config: Config) -> Iterator[str]:
     memory = config.memory
     if memory.floor_gib >= memory.start_gib:
@@ -71,6 +84,23 @@ RULES: tuple[Rule, ...] = (
         _backoff,
         "the first pause cannot be longer than the longest.",
         "Raise supervise.backoff_max_seconds.",
+    ),
+    Rule(
+        "probe-before-silence",
+        "CFG_TIMING",
+        ("watchdog.probe_deadline_seconds", "link.silence_grace_seconds"),
+        _probe_before_silence,
+        "an interruption of the link that would heal by itself counts as a pair without tokens.",
+        "Raise watchdog.probe_failures or watchdog.probe_deadline_seconds.",
+        Severity.WARN,
+    ),
+    Rule(
+        "memory-stages",
+        "CFG_MEMORY",
+        ("watchdog.refuse_gib", "watchdog.warn_gib"),
+        _memory_stages,
+        "new work would be refused before anybody was warned.",
+        "Raise watchdog.warn_gib.",
     ),
     Rule(
         "memory-order",

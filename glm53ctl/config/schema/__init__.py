@@ -20,6 +20,7 @@ from glm53ctl.config.schema.supervise import (
     StageLimits,
     Supervise,
 )
+from glm53ctl.config.schema.watchdog import Watchdog
 from glm53ctl.config.schema.weights import Licenses, Weights
 
 ProfileName = Literal["vllm-recipe", "long", "demo"]
@@ -68,6 +69,8 @@ class Config(Section):
     """Recovery."""
     canary: Canary = Canary()
     """The question before READY."""
+    watchdog: Watchdog = Watchdog()
+    """The outside eye."""
     paths: Paths = Paths()
     """The program's own files."""
 
@@ -123,6 +126,7 @@ __all__ = [
     "StageLimits",
     "Supervise",
     "Thinking",
+    "Watchdog",
     "Weights",
     "settings",
 ]

@@ -31,6 +31,9 @@ class Engine(Section):
         int, Field(ge=10, le=3600), Knob(vllm_recipe="VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
     ] = 120
     """How long one engine step may take before vLLM gives up on the pair."""
+    verify_overlay: bool = True
+    """Compare the GPU's kernels with the reference before the first start. Without it, a kernel
+    that computes something else serves; status says that it was left out."""
     extra_args: Annotated[tuple[str, ...], Knob(vllm_recipe="EXTRA_ARGS")] = ()
     """More `vllm serve` arguments, one word an item. They come last and so win over vLLM's own
     defaults; what a setting or the plan already says is refused here."""

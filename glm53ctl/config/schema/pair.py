@@ -41,6 +41,9 @@ class Fabric(Section):
     """Port on the head where the ranks of the engine meet."""
     link_port: Port = 29520
     """Port on the head where the supervisors meet."""
+    rails: Literal["auto", 1, 2] = "auto"
+    """Cables' links to use: with auto the second one where it is whole on both nodes; 2 refuses to
+    start without it."""
     nccl_debug: Annotated[
         Literal["VERSION", "WARN", "INFO", "TRACE"], Knob(vllm_recipe="NCCL_DEBUG")
     ] = "WARN"

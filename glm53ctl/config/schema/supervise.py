@@ -52,6 +52,9 @@ class Memory(Section):
     """The pair is stopped when less memory than this is available."""
     start_gib: Annotated[float, Field(ge=0, le=128)] = 110.0
     """Memory that must be available before a start."""
+    reserve_gib: Annotated[float | None, Field(gt=0, le=16)] = None
+    """Memory that the kernel keeps free for itself (vm.min_free_kbytes), set by
+    glm53-prepare.service; left out, the kernel's own value."""
 
 
 class Power(Section):

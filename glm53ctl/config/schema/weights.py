@@ -2,6 +2,8 @@
 
 from typing import Annotated, Literal
 
+from pydantic import Field
+
 from glm53ctl.config.schema.base import Knob, Section
 
 LicenceId = Literal["ShapleyMCG-1.0", "CC-BY-NC-ND-4.0"]
@@ -40,6 +42,16 @@ class Weights(Section):
         str | None, Knob(node_local=True, vllm_recipe="HF_TOKEN", tensorfold="HF_TOKEN")
     ] = None
     """File with a Hub token; left out, the systemd credential `hf-token`, and without it none."""
+    streams: Annotated[int, Field(ge=1, le=32)] = 8
+    """Files that are fetched, or pulled from the head, at the same time."""
+    stall_seconds: Annotated[float, Field(gt=0, le=3600)] = 120.0
+    """How long no byte may reach the disk before the connections are opened anew."""
+    reserve_gib: Annotated[float, Field(ge=0, le=1000)] = 10.0
+    """Room that a fetch leaves on the disk."""
+    sync_port: Annotated[int, Field(ge=1, le=65535)] = 29522
+    """Port on the head, on the fabric, from which workers pull verified files."""
+    sync_mb_per_second: Annotated[float | None, Field(gt=0)] = None
+    """Limit of a pull in 10^6 bytes a second; left out, none."""
 
 
 class Licenses(Section):

@@ -30,7 +30,7 @@ class Node:
                 {"name": "b", "address": "127.0.0.1"},
             ],
             "engine": {"prefix": str(root / "engine")},
-            "weights": {"model_dir": str(root / "model")},
+            "weights": {"source": "local", "model_dir": str(root / "model")},
             "memory": {"start_gib": 10, "floor_gib": 1},
             "api": {"port": ports[0]},
             "fabric": {"master_port": ports[1]},
@@ -64,7 +64,7 @@ def test_nothing_forbids_a_start_where_everything_holds(node, rank):
 def test_everything_that_is_wrong_is_said_at_once_with_the_node_and_a_way_out(node):
     found = node.findings(
         engine={"prefix": "/nowhere"},
-        weights={"model_dir": "/nowhere"},
+        weights={"source": "local", "model_dir": "/nowhere"},
         memory={"start_gib": 12},
     )
     assert [f.code for f in found] == ["ENGINE_MISSING", "WEIGHTS_MISSING", "MEM_FOREIGN"]
@@ -93,7 +93,7 @@ def test_a_directory_without_a_checkpoint_is_named(node):
 
 @pytest.mark.parametrize("path", ["x" * 5000, "/dev/null"])
 def test_a_path_that_cannot_be_one_is_missing_and_no_crash(node, path):
-    found = node.codes(engine={"prefix": path}, weights={"model_dir": path})
+    found = node.codes(engine={"prefix": path}, weights={"source": "local", "model_dir": path})
     assert found == ["ENGINE_MISSING", "WEIGHTS_MISSING"]
 
 

@@ -26,11 +26,25 @@ CODE_AT = {
     "_fail": 0,
     "_finding": 0,
     "loss": 0,
+    "Incident": 0,
+    "Trouble": 0,
 }
 """What makes a report, and which argument is its code (or the keyword `code`)."""
 
 SEVERAL_ROOMS = {
+    "FETCH_DISK_FULL": "no room for the weights: for the doctor, and for a fetch",
+    "CACHE_REVISION": "other weights than the pinned ones: for the doctor, and for a fetch",
+    "CACHE_NOT_WRITABLE": "the cache is another user's: for the doctor, and for a fetch",
+    "API_KEY_IN_ARGV": "a key in a command line: of the configuration, and of a report",
+    "CFG_FORBIDDEN": "a setting that does not work: of the configuration, and of a report",
+    "FILE_REFUSED": "a file that cannot be written, whatever it is for",
+    "MEM_FLOOR": "memory below the floor: seen by the doctor, and ended by the supervisor",
+    "MEM_FOREIGN": "others have the memory: before a start, and for `reclaim`",
+    "NET_MASTER_LOOPBACK": "the ranks cannot meet there: by configuration, or as the host is",
+    "PEER_HELD": "the peer is held: for the doctor, and for the supervisor",
     "ENGINE_MISSING": "the prefix holds no engine: before a start, and for `engine check`",
+    "ENGINE_WEDGED": "requests run and nothing moves: for the supervisor, and for the watchdog",
+    "LOG_NONE": "no engine has run on this host: for `logs`, and for `explain`",
     "PORT_IN_USE": "somebody holds a port: the engine's, or the link's",
     "RANK_UNKNOWN": "the configuration has no such rank: for `rank`, and for `logs`",
     "STOPPED": "the pair was stopped on command",

@@ -122,6 +122,8 @@ BAD: list[tuple[str, list[str]]] = [
     ("beats", ["link.silence_grace_seconds=1"]),
     ("wedge-before-silence", ["supervise.wedge_seconds=30"]),
     ("backoff", ["supervise.backoff_max_seconds=1"]),
+    ("probe-before-silence", ["watchdog.probe_failures=1"]),
+    ("memory-stages", ["watchdog.warn_gib=1"]),
     ("memory-order", ["memory.start_gib=1"]),
 ]
 

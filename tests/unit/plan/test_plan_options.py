@@ -185,7 +185,9 @@ def test_platforms() -> None:
 
 NOT_THE_ENGINES = {
     "profile",
+    "engine.verify_overlay",  # done before there is an engine
     "fabric.link_port",
+    "fabric.rails",  # decides which devices are found; those are passed
     "link",
     "weights.source",
     "weights.repo",
@@ -195,11 +197,17 @@ NOT_THE_ENGINES = {
     "weights.draft_repo",
     "weights.draft_revision",
     "weights.token_file",
+    "weights.streams",
+    "weights.stall_seconds",
+    "weights.reserve_gib",
+    "weights.sync_port",
+    "weights.sync_mb_per_second",
     "serve.tensor_parallel_size",  # only the number of nodes is allowed, and that is passed
     "spec.force_tokens",
     "api.open",
     "memory",
     "power",
+    "watchdog",
     "supervise",
     "canary",
     "paths.run_dir",

@@ -12,6 +12,9 @@ from unit_files import RANKS, ROOT, SERVICES, UNITS, systemd
 EXPOSURE = 1.6
 """What `systemd-analyze security` of 252, 254 and 257 gives the rank units."""
 
+WATCHING_EXPOSURE = {"glm53-watchdog.service": 1.3, "glm53-bus@.service": 0.7}
+"""The same for the watchdog and for what restarts units for it; 2.5 is what was asked for."""
+
 EXCEPTIONS = {
     "SystemCallFilter=~@resources",
     "RootDirectory=/RootImage=",
@@ -38,9 +41,12 @@ def installed(tmp_path) -> Path:
     """
     for name in UNITS:
         shutil.copy(SERVICES / name, tmp_path)
-    for name in RANKS:
-        (tmp_path / f"{name}.d").mkdir()
-        (tmp_path / f"{name}.d/path.conf").write_text("[Service]\nExecStart=\nExecStart=/bin/sh\n")
+    for name in UNITS:
+        if name.endswith(".service"):
+            (tmp_path / f"{name}.d").mkdir()
+            (tmp_path / f"{name}.d/path.conf").write_text(
+                "[Service]\nExecStart=\nExecStart=/bin/sh\nExecStopPost=\n"
+            )
     return tmp_path
 
 
@@ -50,7 +56,7 @@ def verify(directory: Path) -> str:
         "systemd-analyze",
         "verify",
         "--recursive-errors=no",
-        *UNITS,
+        *(name.replace("@.", "@1.") for name in UNITS),
         SYSTEMD_UNIT_PATH=f"{directory}:",  # the colon adds systemd's own
     )
     said = [line for line in (done.stdout + done.stderr).splitlines() if "glm53" in line]
@@ -79,13 +85,22 @@ def test_verify_would_find_a_mistake(installed, line, broken):
     assert f"{unit}:{number}: " in verify(installed)
 
 
-@pytest.mark.parametrize("name", RANKS)
-def test_the_exposure_is_what_the_gpu_leaves(name):
+def exposure(name: str) -> float:
     words = ("systemd-analyze", "security", "--offline=yes", "--no-pager")
     said = systemd(*words, str(SERVICES / name)).stdout
     overall = re.search(r"Overall exposure level for \S+: ([\d.]+)", said)
     assert overall, said
-    assert float(overall[1]) <= EXPOSURE
+    return float(overall[1])
+
+
+@pytest.mark.parametrize("name", RANKS)
+def test_the_exposure_is_what_the_gpu_leaves(name):
+    assert exposure(name) <= EXPOSURE
+
+
+@pytest.mark.parametrize(("name", "most"), WATCHING_EXPOSURE.items())
+def test_the_watchdog_and_its_hand_are_locked_in(name, most):
+    assert exposure(name) <= most
 
 
 @pytest.mark.parametrize("name", RANKS)

@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 SERVICES = ROOT / "services"
 RANKS = ("glm53-rank0.service", "glm53-rank1.service")
-UNITS = (*RANKS, "glm53.target")
+WATCHING = ("glm53-watchdog.service", "glm53-bus@.service")
+UNITS = (*RANKS, *WATCHING, "glm53-bus.socket", "glm53.target")
 
 _SPAN = re.compile(r"(\d+)\s*(h|min|s|)")
 _SECONDS = {"h": 3600, "min": 60, "s": 1, "": 1}

@@ -70,6 +70,7 @@ def main() -> None:
     wrong = behaviour()
     for stage in STAGES if RANK == 0 else WORKER_STAGES:
         if wrong.get("crash_at") == stage:
+            print(wrong.get("last_words", ""), flush=True)
             sys.exit(wrong.get("exit_code", 0))
         if wrong.get("hang_at") == stage:
             time.sleep(1000)

@@ -47,7 +47,7 @@ async def start(script: str, marker: str, log: Path, on_line=lambda _: None) -> 
 
 async def until_up(engine: EngineProcess) -> None:
     async with asyncio.timeout(DEADLINE):
-        while "up" not in engine.evidence:
+        while "up" not in engine.last_lines:
             await asyncio.sleep(0.02)
 
 
@@ -134,7 +134,7 @@ def test_a_polite_engine_gets_its_time(marker, tmp_path):
         await until_up(engine)
         await engine.end(grace_seconds=DEADLINE)
         assert engine.exit_code == 7
-        assert "bye" in engine.evidence
+        assert "bye" in engine.last_lines
 
     asyncio.run(scenario())
 
@@ -147,6 +147,19 @@ def test_an_engine_is_not_deaf_to_signals_because_its_guard_is(marker, tmp_path)
         await until_up(engine)
         await engine.end(grace_seconds=DEADLINE)
         assert engine.exit_code == -signal.SIGTERM
+
+    asyncio.run(scenario())
+
+
+def test_out_of_memory_the_engine_dies_before_its_supervisor(marker, tmp_path):
+    async def scenario():
+        engine = await start(
+            "cat /proc/self/oom_score_adj; echo up; sleep 60", marker, tmp_path / "log"
+        )
+        await until_up(engine)
+        await engine.end()
+        assert "1000" in engine.last_lines
+        assert Path("/proc/self/oom_score_adj").read_text().strip() != "1000"
 
     asyncio.run(scenario())
 

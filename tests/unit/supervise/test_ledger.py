@@ -55,28 +55,50 @@ def test_resume_forgets(ledger):
 
 def test_two_boots_that_ended_while_loading_hold(ledger):
     ledger.begin_epoch(1, "boot-a")
-    ledger.note_boot("boot-b")
+    ledger.note_start("boot-b")
     assert ledger.held is None
     ledger.begin_epoch(2, "boot-b")
-    ledger.note_boot("boot-c")
+    ledger.note_start("boot-c")
     assert ledger.held.startswith("HOST_RESET_LOOP")
 
 
 def test_a_supervisor_that_died_while_loading_is_no_unclean_boot(ledger):
     for epoch in range(5):
         ledger.begin_epoch(epoch, "boot-a")
-        ledger.note_boot("boot-a")
+        ledger.note_start("boot-a")
     assert ledger.held is None
 
 
 def test_a_load_that_succeeded_clears_the_count(ledger):
     ledger.begin_epoch(1, "boot-a")
-    ledger.note_boot("boot-b")
+    ledger.note_start("boot-b")
     ledger.begin_epoch(2, "boot-b")
     ledger.loaded()
     ledger.begin_epoch(3, "boot-b")
-    ledger.note_boot("boot-c")
+    ledger.note_start("boot-c")
     assert ledger.held is None
+
+
+@pytest.mark.parametrize(
+    ("stopped_in", "starts_in", "held"),
+    [
+        (None, "boot-a", True),  # it died and systemd started it again
+        ("boot-a", "boot-a", False),  # somebody restarted it
+        ("boot-a", "boot-b", True),  # the machine was rebooted
+    ],
+)
+def test_who_stops_a_held_rank_and_starts_it_again_has_looked(
+    ledger, tmp_path, stopped_in, starts_in, held
+):
+    ledger.hold("3 crashes")
+    if stopped_in is not None:
+        ledger.note_stop(stopped_in)
+    again = Ledger(tmp_path, 1, ledger.rules)
+    again.note_start(starts_in)
+    assert (again.held is not None) is held
+    again.hold("3 crashes")
+    again.note_start(starts_in)  # the stop counts once
+    assert again.held is not None
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"epoch": "many"}'])

@@ -1,5 +1,6 @@
 """What two supervisors decide: real processes, link and sockets; only the engine is a stand-in."""
 
+import io
 import json
 import os
 import signal
@@ -12,11 +13,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 from waiting import wait_for
 
 from glm53ctl.config.sources import load
 from glm53ctl.facts.ports import free_ports
 from glm53ctl.status.snapshot import gather
+from glm53ctl.status.text import render
 from glm53ctl.supervise import control
 from glm53ctl.supervise.local import LocalPair
 from glm53ctl.supervise.orders import give_order, stop
@@ -147,6 +150,18 @@ def test_an_engine_that_exits_is_a_loss_whatever_its_status(pair, rank, exit_cod
     assert any("Starting to load" in line for line in loss.evidence)
     pair.behave()
     assert pair.until_ready().epoch > 1
+
+
+def test_the_cause_is_read_off_the_last_words_of_the_engine(pair):
+    words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    pair.behave(rank1={"crash_at": "kv", "last_words": words})
+    pair.start()
+    loss = pair.until_loss("RANK_LOST")
+    assert loss.cause.code == "GPU_OUT_OF_MEMORY"
+    page = Console(width=200, file=io.StringIO())
+    page.print(render(pair.snapshot()))
+    assert loss.cause.message in page.file.getvalue()
+    assert loss.cause.fix in page.file.getvalue()
 
 
 @pytest.mark.parametrize(

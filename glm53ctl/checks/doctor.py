@@ -1,0 +1,202 @@
+"""The doctor: facts of the nodes through every check, to one verdict."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from glm53ctl.checks import CHECKS, Node
+from glm53ctl.checks.wanted import Wanted, from_config, from_texts
+from glm53ctl.config.schema import Config
+from glm53ctl.errors import UserError
+from glm53ctl.facts import captures
+from glm53ctl.facts.node import FORMAT, NodeFacts
+from glm53ctl.findings import Finding, Severity
+
+_ORDER = (Severity.FAIL, Severity.WARN, Severity.OK)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the doctor says."""
+
+    nodes: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    unknown: Mapping[str, Mapping[str, str]]
+
+    @property
+    def failures(self) -> int:
+        """How many findings stop a start."""
+        return sum(finding.severity is Severity.FAIL for finding in self.findings)
+
+    def verdict(self) -> str:
+        """Return the one sentence that everything comes down to."""
+        warnings = sum(finding.severity is Severity.WARN for finding in self.findings)
+        where = " and ".join(filter(None, self.nodes)) or "what was recorded"
+        if self.failures:
+            return f"{where}: {_count(self.failures, 'failure')}, {_count(warnings, 'warning')}"
+        return f"{where}: nothing stops a start, {_count(warnings, 'warning')}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def examine(nodes: Sequence[Node]) -> Report:
+    """Run every check over nodes that belong together."""
+    findings: list[Finding] = []
+    for check in CHECKS:
+        if check.of_node is not None:
+            for node in nodes:
+                found = check.of_node(node)
+                findings += [f.model_copy(update={"node": f.node or node.name}) for f in found]
+        elif check.of_pair is not None and len(nodes) > 1:
+            findings += check.of_pair(tuple(nodes))
+    ordered = sorted(_once(findings), key=lambda finding: _ORDER.index(finding.severity))
+    unknown = {node.name: node.facts.unknowns() for node in nodes}
+    return Report(tuple(node.name for node in nodes), tuple(ordered), unknown)
+
+
+def _once(findings: Iterable[Finding]) -> list[Finding]:
+    """Drop what two checks found alike: the same code at the same place."""
+    kept: dict[tuple[str, str, str], Finding] = {}
+    for finding in findings:
+        kept.setdefault((finding.code, finding.node, finding.where or finding.message), finding)
+    return list(kept.values())
+
+
+# --- recorded facts ------------------------------------------------------------------------------
+
+
+def read_facts(paths: Sequence[Path]) -> list[NodeFacts]:
+    """Return recorded facts: bundles, folders or texts of tools' output.
+
+    A folder holds one folder for each node; a text holds its files under lines `### node/name`.
+    """
+    nodes: list[NodeFacts] = []
+    loose: dict[str, str] = {}
+    for path in paths:
+        if path.is_dir():
+            loose.update(_folder(path))
+            continue
+        text = _text(path)
+        if text.startswith("### "):
+            loose.update(captures.split_sections(text))
+        elif FORMAT in text[:4096]:
+            nodes.append(_bundle(path, text))
+        else:
+            loose[_name_of(path)] = text
+    try:
+        nodes += [captures.facts_of(name, files) for name, files in _grouped(loose)]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _refused(f"{paths[0]}: what was recorded is in disorder: {error}.") from error
+    if all(node.is_empty() for node in nodes):
+        raise _refused(f"{paths[0]} tells nothing that a check knows.")
+    return nodes
+
+
+def _grouped(files: Mapping[str, str]) -> Iterable[tuple[str, Mapping[str, str]]]:
+    return captures.by_node(files).items() if files else ()
+
+
+def _folder(path: Path) -> dict[str, str]:
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    found = {str(file.relative_to(path)): _text(file) for file in files}
+    if not found:
+        raise _refused(f"{path} is empty.")
+    if path.name in (captures.HEAD, captures.WORKER):
+        return {f"{path.name}/{name}": text for name, text in found.items()}
+    return found
+
+
+def _name_of(path: Path) -> str:
+    beside = path.parent.name
+    return f"{beside}/{path.name}" if beside in (captures.HEAD, captures.WORKER) else path.name
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise _refused(f"{path}: {error.strerror}.") from error
+
+
+def _bundle(path: Path, text: str) -> NodeFacts:
+    try:
+        return NodeFacts.model_validate_json(text)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise _refused(f"{path}: {place}: {problem['msg']}.") from error
+
+
+def _refused(message: str) -> UserError:
+    return UserError(
+        "FACTS_FILE",
+        message,
+        "Give files that `glm53ctl doctor record` made, or a folder of tools' output.",
+    )
+
+
+def recorded(facts: Sequence[NodeFacts]) -> list[list[Node]]:
+    """Return recorded nodes in the groups that belong together.
+
+    Bundles and what is called head and worker are a pair; other names are cases of their own.
+    """
+    nodes = [Node(one, _wanted(one)) for one in facts]
+    names = {captures.HEAD, captures.WORKER}
+    pair = [n for n in nodes if n.facts.config is not None or n.name in names]
+    pair.sort(key=lambda node: node.wanted.rank)
+    alone = [[node] for node in nodes if node not in pair]
+    return [group for group in (pair, *alone) if group]
+
+
+def _wanted(facts: NodeFacts) -> Wanted:
+    if facts.config is not None and facts.rank is not None:
+        return from_config(Config.model_validate(facts.config), facts.rank)
+    return from_texts(facts.node, facts.texts)
+
+
+def merged(reports: Sequence[Report]) -> Report:
+    """Return several reports as one."""
+    findings = [finding for report in reports for finding in report.findings]
+    findings.sort(key=lambda finding: _ORDER.index(finding.severity))
+    return Report(
+        tuple(name for report in reports for name in report.nodes),
+        tuple(findings),
+        {name: why for report in reports for name, why in report.unknown.items()},
+    )
+
+
+# --- showing -------------------------------------------------------------------------------------
+
+_SIGNS = {Severity.FAIL: "FAIL", Severity.WARN: "WARN", Severity.OK: "ok"}
+_EVIDENCE_LINES = 8
+
+
+def as_text(report: Report) -> str:
+    """Return the report for a terminal: the verdict, then what matters most first."""
+    lines = [report.verdict()]
+    for finding in report.findings:
+        node = f"{finding.node}: " if finding.node else ""
+        lines += ["", f"{_SIGNS[finding.severity]:<4} {finding.code}  {node}{finding.message}"]
+        lines += [f"       {line}" for line in finding.evidence[:_EVIDENCE_LINES] if line]
+        if finding.fix:
+            lines.append(f"     > {finding.fix}")
+    return "\n".join(lines)
+
+
+def as_json(report: Report) -> str:
+    """Return the report for programs."""
+    return json.dumps(
+        {
+            "verdict": report.verdict(),
+            "failures": report.failures,
+            "nodes": report.nodes,
+            "findings": [finding.model_dump(mode="json") for finding in report.findings],
+            "unknown": report.unknown,
+        },
+        ensure_ascii=False,
+    )

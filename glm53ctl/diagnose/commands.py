@@ -1,0 +1,95 @@
+"""`glm53ctl explain`."""
+
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from glm53ctl.config.sources import load
+from glm53ctl.diagnose.exhibits import Exhibit, Kind, explain
+from glm53ctl.diagnose.story import clock
+from glm53ctl.errors import EXIT_NOT_READY, UserError
+from glm53ctl.findings import Severity
+from glm53ctl.status.logs import newest_log
+
+
+def explain_command(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FILE|-]...",
+            help="Logs, answers, records; -: a pipe. Default: the newest logs.",
+        ),
+    ] = None,
+    request: Annotated[
+        list[Path] | None, typer.Option(help="The body of a request, as JSON.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", envvar="GLM53CTL_CONFIG", help="Configuration file."),
+    ] = None,
+    now: Annotated[
+        str | None, typer.Option(help="Judge silence as of then: '09-20 10:05:30'.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Name the cause and the next step in a log or an answer. Exit status 3 with failures."""
+    if now is not None and clock(now) is None:
+        message = f"--now {now} is no time of a log."
+        raise UserError("TIME_UNREADABLE", message, "Write it as logs do: '09-20 10:05:30'.")
+    named = files or ([] if request else _default(config))
+    with ExitStack() as opened:
+        exhibits = [Exhibit(str(path), _open(path, opened)) for path in named]
+        exhibits += [
+            Exhibit(str(path), _open(path, opened), Kind.REQUEST) for path in request or ()
+        ]
+        found = explain(exhibits, now)
+    if as_json:
+        print(
+            json.dumps(
+                [
+                    {
+                        **one.finding.model_dump(mode="json"),
+                        "confidence": one.confidence.value,
+                        "stage": one.stage.value if one.stage else None,
+                    }
+                    for one in found
+                ]
+            )
+        )
+    else:
+        print("\n".join(one.render() for one in found) or "nothing known is wrong here")
+    failed = any(one.finding.severity is Severity.FAIL for one in found)
+    raise typer.Exit(EXIT_NOT_READY if failed else 0)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _default(config: Path | None) -> list[Path]:
+    """Return what is explained when nothing is named: a pipe, else the newest logs of this host."""
+    if not _is_terminal():
+        return [Path("-")]
+    settings = load(config, rules=False).config
+    logs = [newest_log(settings, rank) for rank in range(settings.world_size)]
+    if not any(logs):
+        raise UserError(
+            "LOG_NONE",
+            f"no engine has run on this host ({settings.paths.state_dir}/logs).",
+            "Name a file, or run this command on the other node.",
+        )
+    return [log for log in logs if log is not None]
+
+
+def _open(path: Path, opened: ExitStack) -> BinaryIO:
+    if str(path) == "-":
+        return sys.stdin.buffer
+    try:
+        return opened.enter_context(path.open("rb"))
+    except OSError as error:
+        message = f"{path}: cannot read it: {error.strerror}."
+        raise UserError("FILE_UNREADABLE", message) from None

@@ -1,0 +1,85 @@
+"""What is done and read on this node before each start: kernels, free memory, the fabric's facts.
+
+All nodes' facts are judged together, on the head: two halves of a fabric that do not match hang
+without a word. So a waiting rank looks again every few seconds and tells the others, and no epoch
+begins on facts that are older than the epoch before it.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from dataclasses import dataclass
+
+from glm53ctl.checks.start import short_of_free_memory
+from glm53ctl.config.schema import Config
+from glm53ctl.facts.node import NodeFacts, probe_fabric
+from glm53ctl.findings import Finding
+from glm53ctl.prepare import request_reclaim
+from glm53ctl.supervise.selfcheck import check_kernels, is_wanted
+
+log = logging.getLogger("glm53ctl")
+
+AGAIN_SECONDS = 5.0
+"""How often a waiting node looks again."""
+RECLAIM_SECONDS = 60.0
+"""How long the page cache may take to become free memory; then the start is tried without."""
+POLL_SECONDS = 0.5
+
+
+def spans_hosts(config: Config) -> bool:
+    """Say whether there is a fabric at all: ranks of one host meet on its loopback."""
+    return not all(node.address.is_loopback for node in config.nodes)
+
+
+@dataclass
+class Survey:
+    """The facts of this node for the coming start."""
+
+    rank: int
+    facts: NodeFacts | None = None
+    fault: Finding | None = None
+    """Why the engine of this node must not serve."""
+    _verified: str | None = None
+    _taken_at: float = -math.inf
+    _has_room: bool = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to look (again)."""
+        return time.monotonic() - self._taken_at >= AGAIN_SECONDS
+
+    async def take(self, config: Config) -> None:
+        """Check the kernels once, make room in memory before each start, and read the facts."""
+        prefix = config.engine.prefix
+        if is_wanted(config) and config.engine.verify_overlay and self._verified != prefix:
+            self.fault = await check_kernels(config, self.rank)
+            self._verified = prefix
+        if not self._has_room:
+            await _make_room(config)
+            self._has_room = True
+        if spans_hosts(config):
+            self.facts = await asyncio.to_thread(probe_fabric, config, self.rank)
+        self._taken_at = time.monotonic()
+
+    def verify_again(self) -> None:
+        """Forget what was found of the kernels: an operator has looked."""
+        self.fault = self._verified = None
+
+    def forget(self) -> None:
+        """Begin anew: an epoch is based on what was known."""
+        self.facts, self._taken_at, self._has_room = None, -math.inf, False
+
+
+async def _make_room(config: Config) -> None:
+    """Have the page cache dropped where it stands in the way, and wait for the memory."""
+    if not short_of_free_memory(config):
+        return
+    try:
+        request_reclaim(config)
+    except OSError as error:
+        log.warning("free memory cannot be asked for: %s", error.strerror)
+        return
+    limit = time.monotonic() + RECLAIM_SECONDS
+    while short_of_free_memory(config) and time.monotonic() < limit:
+        await asyncio.sleep(POLL_SECONDS)

@@ -1,0 +1,1 @@
+"""EXL3 in vLLM: the routed experts stay packed, everything else is native."""

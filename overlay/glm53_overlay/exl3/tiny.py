@@ -1,0 +1,218 @@
+"""Writes a tiny EXL3 checkpoint and its dense twin, for tests and rehearsals without the weights.
+
+    python -m glm53_overlay.exl3.tiny OUT --layout glm4_moe --tokenizer DIR
+
+makes OUT/exl3 and OUT/dense. Both hold the same numbers: the experts are random trellis bits,
+which are always valid, and the twin holds what they decode to, in fp32. Everything else is what
+transformers draws at random for such a model. Geometry: the least that can be cut for two ranks.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+
+from glm53_overlay.exl3.encode import random
+from glm53_overlay.exl3.format import MARKED, dequantize, marker
+
+HIDDEN = 256
+INTERMEDIATE = 256
+EXPERTS = 8
+BITS = 4
+CODEBOOK = "mcg"
+DEVIATION = 0.06  # of the experts' weights: 1/sqrt(256), so that they keep the size of their input
+
+COMMON: dict[str, Any] = {
+    "hidden_size": HIDDEN,
+    "intermediate_size": 512,
+    "moe_intermediate_size": INTERMEDIATE,
+    "n_routed_experts": EXPERTS,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "norm_topk_prob": True,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+    "initializer_range": DEVIATION,
+}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "glm4_moe": {
+        "architectures": ["Glm4MoeForCausalLM"],
+        "num_hidden_layers": 3,
+        "first_k_dense_replace": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "attention_bias": True,
+        "use_qk_norm": True,
+        "num_nextn_predict_layers": 1,
+    },
+    # Attention has the real sizes but for 16 heads: the sparse kernels know no others.
+    "glm5_next_text": {
+        "architectures": ["Glm5NextForCausalLM"],
+        "num_hidden_layers": 4,
+        "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "q_lora_rank": 256,
+        "linear_num_heads": 4,
+        "index_kpool": 4,
+        # Read by vLLM, unknown to the class of transformers.
+        "mhc": True,
+        "mla_use_nope": True,
+        "topk_method": "noaux_tc",
+        "scoring_func": "sigmoid",
+        "indexer_rope_interleave": True,
+        "num_nextn_predict_layers": 1,
+    },
+}
+"""The models whose loaders differ: Glm4Moe's is vLLM's general one, Glm5Next has its own."""
+
+QUANTIZATION = {
+    "quant_method": "exl3",
+    "bits": BITS,
+    "codebook": CODEBOOK,
+    "head_bits": 16,
+    "scope": "glm53_routed_experts_only",
+    "non_routed_dtype_policy": "official_source_native",
+    "version": "0.0.43",
+    "serving_reader_qualified": False,
+}
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "generation_config.json",
+)
+
+Tensors = dict[str, Tensor]
+
+
+def write(out: Path, layout: str, tokenizer: Path | None = None, seed: int = 0) -> None:
+    """Write both checkpoints below `out`. `tokenizer` is a checkpoint to take a tokenizer from."""
+    config = _config(layout, tokenizer)
+    native = _native(config, seed)
+    packed: Tensors = {}
+    dense: Tensors = {}
+    generator = torch.Generator().manual_seed(seed)
+    for prefix in _sparse_layers(native):
+        for name, k, n in _projections(f"{prefix}.experts"):
+            trellis, suh, svh = random(k, n, BITS, DEVIATION, generator)
+            packed |= {f"{name}.trellis": trellis, f"{name}.suh": suh, f"{name}.svh": svh}
+            if CODEBOOK in MARKED:
+                mark = torch.tensor([marker(CODEBOOK)], dtype=torch.int32)
+                packed[f"{name}.{CODEBOOK}"] = mark
+            twin = dequantize(trellis, suh, svh, CODEBOOK)
+            dense[f"{name}.weight"] = twin.T.contiguous()
+    described = config.to_dict() | {"dtype": "float32"}
+    quantized = described | {"quantization_config": QUANTIZATION}
+    for name, experts, settings in (("exl3", packed, quantized), ("dense", dense, described)):
+        _checkpoint(out / name, native | experts, settings, tokenizer)
+
+
+def _config(layout: str, tokenizer: Path | None) -> PretrainedConfig:
+    settings = COMMON | LAYOUTS[layout] | {"vocab_size": 512, "pad_token_id": 0, "eos_token_id": 0}
+    if tokenizer is not None:
+        like = json.loads((tokenizer / "config.json").read_text())
+        settings |= {key: like[key] for key in ("vocab_size", "pad_token_id", "eos_token_id")}
+    return AutoConfig.for_model(layout, **settings)
+
+
+def _native(config: PretrainedConfig, seed: int) -> Tensors:
+    """Return all tensors but the routed experts', by their names in a checkpoint."""
+    torch.manual_seed(seed)
+    with tempfile.TemporaryDirectory() as scratch:
+        _random_model(config).save_pretrained(scratch)  # undoes what transformers fuses
+        files = Path(scratch).glob("*.safetensors")
+        tensors = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    kept = {
+        name.replace("model.language_model.", "model."): tensor
+        for name, tensor in tensors.items()
+        if ".mlp.experts." not in name and "model.visual." not in name
+    }
+    for name, tensor in kept.items():
+        if tensor.dim() > 1 and not tensor.any():  # left at zero, it would do nothing
+            kept[name] = torch.randn(tensor.shape) * DEVIATION
+    return kept | dict(_mtp(kept, config))
+
+
+def _random_model(config: PretrainedConfig) -> PreTrainedModel:
+    """Return a model with random weights. Of Glm5Next there is only the whole, eyes included."""
+    if config.model_type != "glm5_next_text":
+        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    vision = {"depth": 1, "hidden_size": 64, "intermediate_size": 64, "num_heads": 2}
+    whole = AutoConfig.for_model(
+        "glm5_next", text_config=config.to_dict(), vision_config=vision | {"out_hidden_size": 64}
+    )
+    return AutoModelForImageTextToText.from_config(whole, dtype=torch.float32)
+
+
+def _mtp(native: Tensors, config: PretrainedConfig) -> Iterator[tuple[str, Tensor]]:
+    """Yield the multi-token-prediction layer: a copy of the last one, with what joins it.
+
+    Embedding and output head are the model's own, as in the real checkpoint.
+    """
+    last, new = config.num_hidden_layers - 1, config.num_hidden_layers
+    for name, tensor in native.items():
+        if f"layers.{last}." in name and ".hc_" not in name:
+            yield name.replace(f"layers.{last}.", f"layers.{new}."), tensor.clone()
+    prefix = f"model.layers.{new}"
+    for norm in ("enorm", "hnorm", "shared_head.norm"):
+        yield f"{prefix}.{norm}.weight", torch.ones(HIDDEN)
+    yield f"{prefix}.eh_proj.weight", torch.randn(HIDDEN, 2 * HIDDEN) * DEVIATION
+
+
+def _sparse_layers(native: Tensors) -> list[str]:
+    """Return the prefixes of the layers' MLPs that have routed experts, by their routers."""
+    routers = (re.fullmatch(r"(.*\.mlp)\.gate\.weight", name) for name in native)
+    return sorted(match[1] for match in routers if match)
+
+
+def _projections(prefix: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the name, inputs and outputs of every projection of a layer's experts."""
+    for expert in range(EXPERTS):
+        yield f"{prefix}.{expert}.gate_proj", HIDDEN, INTERMEDIATE
+        yield f"{prefix}.{expert}.up_proj", HIDDEN, INTERMEDIATE
+        yield f"{prefix}.{expert}.down_proj", INTERMEDIATE, HIDDEN
+
+
+def _checkpoint(
+    folder: Path, tensors: Tensors, config: dict[str, Any], tokenizer: Path | None
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)
+    if tokenizer is not None:
+        for name in TOKENIZER_FILES:
+            shutil.copyfile(tokenizer / name, folder / name)
+
+
+def main() -> None:
+    """Write the two checkpoints that the command line asks for."""
+    parser = argparse.ArgumentParser(description="Write a tiny EXL3 checkpoint and a dense twin.")
+    parser.add_argument("out", type=Path, help="folder for exl3/ and dense/")
+    parser.add_argument("--layout", choices=LAYOUTS, default="glm4_moe")
+    parser.add_argument("--tokenizer", type=Path, help="checkpoint to take a tokenizer from")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    write(given.out, given.layout, given.tokenizer, given.seed)
+
+
+if __name__ == "__main__":
+    main()

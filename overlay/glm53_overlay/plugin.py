@@ -1,0 +1,22 @@
+"""The entry point `glm53` of the group `vllm.general_plugins`.
+
+vLLM calls it in every one of its processes, possibly more than once. It imports nothing up here:
+vLLM swallows an exception of the import and would start without the plugin, while one of the
+function ends the process.
+"""
+
+
+def register() -> None:
+    """Add EXL3 to vLLM, or end this process. Raises OverlayError."""
+    import vllm
+    from vllm.model_executor.layers.quantization import register_quantization_config
+    from vllm.platforms import current_platform
+
+    from glm53_overlay import contract
+
+    contract.require_known(vllm.__version__, current_platform.device_type)
+    contract.require_kept()
+
+    from glm53_overlay.exl3.config import NAME, Exl3Config
+
+    register_quantization_config(NAME)(Exl3Config)

@@ -1,0 +1,132 @@
+"""One fault on one side, measured: noticed, engines gone, right answers again."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import httpx
+from waiting import wait_for
+
+from .faults import Fault
+from .serving import ServingPair
+from .side import CLIENT_SECONDS, START_SECONDS, Side
+
+MEND_SECONDS = 20.0
+"""When the world mends a fault that the side has not dealt with by then."""
+SERVE_SECONDS = 120.0
+"""How long after the mending a side may take to serve; later counts as never."""
+CALM_SECONDS = 10.0
+"""How long a pair that ought not to be touched by a fault is watched."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Seconds; None where it did not happen within the limits.
+
+    `detect_s`: until the side says that something is wrong. `stopped_s`: until the last process of
+    both engines is gone, on hosts that are alive. Both from the fault on. `serving_s`: until a
+    client gets the right answer, from the moment on when the world had mended what it mends.
+    `silence_s`: the longest that a client waited without answer or error. `left`: processes of the
+    old engines that are still there at the end.
+    """
+
+    detect_s: float | None
+    stopped_s: float | None
+    serving_s: float | None
+    silence_s: float
+    left: int
+    said: str
+
+    def as_json(self) -> dict[str, object]:
+        """Return the fields, rounded to what the method can tell."""
+        return {k: round(v, 2) if isinstance(v, float) else v for k, v in asdict(self).items()}
+
+
+class Client:
+    """A client that asks for a token each second, and notes how long it was kept waiting."""
+
+    def __init__(self, side: Side) -> None:
+        self.longest = 0.0
+        self.failures = 0
+        self._side = side
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._live)
+
+    def __enter__(self) -> "Client":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _live(self) -> None:
+        while not self._over.wait(1.0):
+            asked = time.monotonic()
+            try:
+                self._side.post(1, CLIENT_SECONDS).raise_for_status()
+            except httpx.HTTPError:
+                self.failures += 1
+            self.longest = max(self.longest, time.monotonic() - asked)
+
+
+def measure(side: Side, fault: Fault) -> Measurement:
+    """Hurt a serving pair once; it serves again afterwards, by hand if not by itself."""
+    side.until_serving()
+    engines = {pid for rank in fault.survivors for pid in side.engine(rank)}
+    with Client(side) as client:
+        at = time.monotonic()
+        fault.hurt(side)
+        detect, stopped, said = _watch(side, fault, engines, at)
+        if fault.follows == "refuse" and isinstance(side, ServingPair):
+            said = _refusal(side, fault) or said
+        fault.mend(side)
+        mended = time.monotonic()
+        serving = _seconds(side.serves, SERVE_SECONDS, mended)
+    if fault.follows != "refuse":
+        said = side.said()
+    left = sum(Path(f"/proc/{pid}").exists() for pid in engines) if stopped is None else 0
+    if serving is None:
+        side.start_anew()
+        side.until_serving(START_SECONDS)
+    return Measurement(detect, stopped, serving, client.longest, left, said)
+
+
+def _watch(
+    side: Side, fault: Fault, engines: set[int], at: float
+) -> tuple[float | None, float | None, str]:
+    """Return when it was noticed and when the engines were gone, and what was said first."""
+    if not fault.survivors:
+        return None, None, ""
+    limit = at + (CALM_SECONDS if fault.follows == "serve" else MEND_SECONDS)
+    detect = stopped = None
+    said = ""
+    while time.monotonic() < limit and (detect is None or stopped is None):
+        if detect is None and (trouble := side.trouble(fault.survivors)):
+            detect, said = time.monotonic() - at, trouble
+        if stopped is None and not any(Path(f"/proc/{pid}").exists() for pid in engines):
+            stopped = time.monotonic() - at
+        time.sleep(0.02)
+    return detect, stopped, said
+
+
+def _refusal(side: Side, fault: Fault) -> str | None:
+    """Wait for the reason that a pair which must not serve gives."""
+    try:
+        return wait_for(
+            lambda: said if fault.says in (said := side.said()) else None,
+            f"{fault.says} in the status",
+            START_SECONDS,
+        )
+    except AssertionError:
+        return None
+
+
+def _seconds(condition: Callable[[], bool], limit: float, since: float) -> float | None:
+    try:
+        wait_for(condition, "service", limit)
+    except AssertionError:
+        return None
+    return time.monotonic() - since

@@ -1,0 +1,254 @@
+"""`make pair-table`: every fault on both sides, again and again, into results.json and a page.
+
+A run goes on where an earlier one ended: each measurement is written down at once, and what has its
+repeats already is left out. `--minutes` ends it in time. The page is made of results.json alone.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from glm53ctl.demo.model import make_model
+from glm53ctl.demo.run import DemoFiles
+
+from .bed import CHECKOUT, Bed, Product
+from .faults import BY_NAME, FAULTS, Fault
+from .measure import CLIENT_SECONDS, MEND_SECONDS, SERVE_SECONDS, measure
+from .plain import PlainPair
+from .serving import ServingPair, demo_settings
+from .side import Side
+
+RESULTS = Path(__file__).with_name("results.json")
+PAGE = CHECKOUT / "docs/reliability.md"
+SIDES: tuple[type[Side], ...] = (ServingPair, PlainPair)
+REPEATS = 5
+FIELDS = ("detect_s", "stopped_s", "serving_s")
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def read() -> dict[str, Any]:
+    """Return what has been measured so far."""
+    if RESULTS.exists():
+        found: dict[str, Any] = json.loads(RESULTS.read_text())
+        return found
+    return {"machines": [], "faults": []}
+
+
+def entry(results: dict[str, Any], fault: str, side: str) -> dict[str, Any]:
+    """Return the entry of a fault on a side, made if it is missing."""
+    for known in results["faults"]:
+        if (known["fault"], known["side"]) == (fault, side):
+            return known  # type: ignore[no-any-return]
+    made = {"fault": fault, "side": side, **dict.fromkeys(FIELDS), "repeats": 0, "runs": []}
+    results["faults"].append(made)
+    return made
+
+
+def add(results: dict[str, Any], fault: str, side: str, run: dict[str, Any]) -> None:
+    """Add a measurement; medians follow."""
+    known = entry(results, fault, side)
+    known["runs"].append(run)
+    known["repeats"] = len(known["runs"])
+    for field in FIELDS:
+        known[field] = middle([run[field] for run in known["runs"]])
+    fresh = RESULTS.with_suffix(".new")
+    fresh.write_text(json.dumps(results, indent=1) + "\n")
+    fresh.replace(RESULTS)
+
+
+def middle(values: list[float | None]) -> float | None:
+    """Return the median, where None is later than every number."""
+    found = median(float("inf") if value is None else value for value in values)
+    return None if found == float("inf") else round(found, 2)
+
+
+def machine() -> dict[str, str]:
+    """Say where and on what the figures were measured."""
+    commit = subprocess.run(
+        ["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    model = next(
+        (x.split(":")[1].strip() for x in Path("/proc/cpuinfo").read_text().splitlines()
+         if x.startswith("model name")), platform.machine(),
+    )  # fmt: skip
+    return {
+        "commit": commit.stdout.strip(),
+        "cpu": f"{os.cpu_count()} cores {model}",
+        "kernel": platform.release(),
+        "load": f"{os.getloadavg()[2]:.1f}",
+    }
+
+
+# --- measuring -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run is to measure."""
+
+    faults: tuple[Fault, ...]
+    sides: tuple[type[Side], ...]
+    repeats: int
+    until: float
+
+    def missing(self, results: dict[str, Any], side: type[Side]) -> Iterator[Fault]:
+        """Yield the faults that a side still lacks, round by round, until the time is over."""
+        for round_number in range(1, self.repeats + 1):
+            for fault in self.faults:
+                if side is PlainPair and not fault.plain:
+                    continue
+                if time.monotonic() > self.until:
+                    return
+                if entry(results, fault.name, side.name)["repeats"] < round_number:
+                    yield fault
+
+
+def run(wanted: Wanted) -> None:
+    """Measure what is missing."""
+    results = read()
+    here = machine()
+    results["machines"] = [*[m for m in results["machines"] if m != here], here]
+    with product_bed() as (bed, settings), tempfile.TemporaryDirectory() as folder:
+        for kind in wanted.sides:
+            place = Path(folder) / kind.name
+            place.mkdir()
+            _measure_side(kind(bed, place, settings), wanted, results)
+
+
+@contextlib.contextmanager
+def product_bed() -> Iterator[tuple[Bed, dict[str, Any]]]:
+    """Boot the bed with the product of this checkout; yield it and the demo's configuration."""
+    bed = Bed()
+    files = DemoFiles(bed.state / "demo")
+    product = Product.of(CHECKOUT, files.model)
+    with bed.lock():
+        bed.down()
+        try:
+            make_model(product.model)
+            bed.up(product)
+            with bed.network.inside():
+                yield bed, demo_settings(files, product)
+        finally:
+            bed.down()
+
+
+def _measure_side(side: Side, wanted: Wanted, results: dict[str, Any]) -> None:
+    side.install()
+    side.bed.reboot(*side.hosts)
+    for fault in wanted.missing(results, type(side)):
+        try:
+            seen = measure(side, fault).as_json()
+        except AssertionError as error:  # a side that even a hand cannot bring back
+            print(f"{side.name} {fault.name}: {error}", file=sys.stderr)
+            raise
+        add(results, fault.name, side.name, seen)
+        print(f"{time.strftime('%H:%M:%S')} {side.name:6} {fault.name:20} {seen}", flush=True)
+    side.remove()
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+_HEAD = """\
+# What a fault costs
+
+Two systemd hosts on one machine (`tests/pair`), joined by two 9000-byte rails, with the real CPU
+engine and the demo model: every fault was done to the pair as the units of `services/` keep it
+("glm53"), and to two `vllm serve` units with `Restart=on-failure` ("plain"), with the same engine,
+model and flags. A client asks for a token each second throughout. Medians; seconds.
+
+- *noticed*: until the side itself says that something is wrong (`glm53ctl status`; for plain units
+  `systemctl is-active` and `/health`)
+- *stopped*: until no process of either engine is left on the hosts that are alive
+- *serving*: until a client gets the right answer again, counted from when the world has mended what
+  it mends (power, cables, the right file): a fault that nobody dealt with is mended after
+  {mend:.0f} s. "never": not within {serve:.0f} s and not without a hand.
+
+A start of the CPU engine takes most of *serving* and is the same for both sides. What a Spark's
+takes is unproven on GB10.
+
+| fault | noticed: glm53 | plain | stopped: glm53 | plain | serving: glm53 | plain | repeats |
+|---|---|---|---|---|---|---|---|
+"""
+_SAID = """
+## What status says
+
+| fault | `glm53ctl status` |
+|---|---|
+"""
+_FOOT = """
+Not in the table: a jump of the clock by an hour. Two hosts on one kernel share its clock; the rules
+of the supervisor that count time are deaf to it, which a unit test shows
+(`tests/unit/supervise/test_clock.py`).
+
+Measured on:
+
+| commit | processor | kernel | load before |
+|---|---|---|---|
+"""
+
+
+def page(results: dict[str, Any]) -> str:
+    """Return the page that shows the results."""
+    text = _HEAD.format(mend=MEND_SECONDS, serve=SERVE_SECONDS)
+    said = _SAID
+    for fault in FAULTS:
+        ours, plain = (entry(results, fault.name, side.name) for side in SIDES)
+        if not ours["runs"]:
+            continue
+        cells = [_cell(known, field, fault) for field in FIELDS for known in (ours, plain)]
+        repeats = f"{ours['repeats']}, {plain['repeats']}" if fault.plain else str(ours["repeats"])
+        text += f"| {fault.phrase} | {' | '.join(cells)} | {repeats} |\n"
+        said += f"| {fault.phrase} | {ours['runs'][-1]['said'].replace('|', '/')} |\n"
+    text += said + _FOOT
+    for one in results["machines"]:
+        text += f"| {one['commit']} | {one['cpu']} | {one['kernel']} | {one['load']} |\n"
+    return text
+
+
+def _cell(known: dict[str, Any], field: str, fault: Fault) -> str:
+    if not known["runs"] or (not fault.survivors and field != "serving_s"):
+        return "-"
+    if fault.follows == "serve" and field != "serving_s":
+        return "-" if known[field] is None else f"{known[field]:.1f}"
+    return "never" if known[field] is None else f"{known[field]:.{field != 'serving_s':d}f}"
+
+
+def main(arguments: list[str]) -> int:
+    """Measure what is missing, then write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("--fault", action="append", choices=sorted(BY_NAME), help="only these")
+    parser.add_argument("--side", action="append", choices=[side.name for side in SIDES])
+    parser.add_argument("--minutes", type=float, default=600.0)
+    parser.add_argument("--page", action="store_true", help="measure nothing")
+    chosen = parser.parse_args(arguments)
+    if not chosen.page:
+        run(
+            Wanted(
+                tuple(BY_NAME[name] for name in chosen.fault) if chosen.fault else FAULTS,
+                tuple(s for s in SIDES if not chosen.side or s.name in chosen.side),
+                chosen.repeats,
+                time.monotonic() + chosen.minutes * 60,
+            )
+        )
+    PAGE.write_text(page(read()))
+    print(f"see {PAGE.relative_to(CHECKOUT)}; client's patience {CLIENT_SECONDS:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,101 @@
+"""The kernels' check before a start: what a node makes of it. The engine's Python is a script."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from pairs import pair_config
+from waiting import wait_for
+
+from glm53ctl.supervise import selfcheck, survey
+from glm53ctl.supervise.selfcheck import check_kernels
+
+GOOD = {"name": "contract", "ok": True, "detail": "kept"}
+BAD = {"name": "8 tokens", "ok": False, "detail": "relative error 1.4e+00 <= 0.005"}
+
+
+def config_with(folder: Path, script: str, **engine: object):
+    python = folder / "engine/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    return pair_config(
+        folder, engine={"prefix": str(folder / "engine"), "platform": "cuda", **engine}
+    )
+
+
+def printing(*checks: dict) -> str:
+    return f"echo '{json.dumps({'checks': checks})}'"
+
+
+def test_good_kernels_are_no_finding(tmp_path):
+    assert asyncio.run(check_kernels(config_with(tmp_path, printing(GOOD)), 0)) is None
+
+
+def test_a_wrong_kernel_is_named(tmp_path):
+    found = asyncio.run(check_kernels(config_with(tmp_path, printing(GOOD, BAD)), 1))
+    assert found.code == "OVERLAY_FAILED"
+    assert "8 tokens: relative error" in found.message
+    assert "contract" not in found.message
+
+
+@pytest.mark.parametrize("script", ["exit 3", "echo nonsense", "echo no torch >&2; exit 1"])
+def test_no_report_is_no_good_report(tmp_path, script):
+    found = asyncio.run(check_kernels(config_with(tmp_path, script), 0))
+    assert found.code == "OVERLAY_UNKNOWN"
+
+
+def test_caches_and_no_secrets_are_in_its_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    (tmp_path / "api-key").write_text("hush-7711")
+    config = config_with(tmp_path, f"env > {tmp_path}/seen; {printing(GOOD)}")
+    assert asyncio.run(check_kernels(config, 0)) is None
+    seen = (tmp_path / "seen").read_text()
+    assert "TRITON_CACHE_DIR=" in seen
+    assert "hush-7711" not in seen
+
+
+def test_a_stop_ends_it_with_all_that_it_started(tmp_path):
+    config = config_with(tmp_path, f"sleep 1007 & echo $! > {tmp_path}/pid; wait")
+
+    async def scenario() -> None:
+        task = asyncio.create_task(check_kernels(config, 0))
+        deadline = time.monotonic() + 20
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(scenario())
+    pid = int((tmp_path / "pid").read_text())
+    wait_for(lambda: not _runs(pid), "what it started to end", 10)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("engine", "runs"),
+    [({}, 1), ({"verify_overlay": False}, 0), ({"platform": "cpu"}, 0)],
+)
+def test_it_runs_once_for_an_engine_where_there_are_kernels(tmp_path, monkeypatch, engine, runs):
+    config = config_with(tmp_path, f"echo once >> {tmp_path}/runs; {printing(BAD)}", **engine)
+    looked = survey.Survey(0)
+    for _ in range(2):
+        asyncio.run(looked.take(config))
+        looked.forget()
+    counted = tmp_path / "runs"
+    assert (len(counted.read_text().splitlines()) if counted.exists() else 0) == runs
+    assert (looked.fault is not None) is bool(runs)
+    assert selfcheck.is_wanted(config) is (engine.get("platform") != "cpu")
+    looked.verify_again()
+    assert looked.fault is None

@@ -1,0 +1,749 @@
+"""Fetching against a fake Hub that breaks: never a bad set accepted, never a good byte twice."""
+
+import contextlib
+import errno
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hub import Blob, Fault
+from weight_world import COMMIT, MIRROR, ORIGIN, ORIGIN_COMMIT, QUICK, World, shard, wanted_bytes
+
+from glm53ctl.errors import UserError
+from glm53ctl.weights import transfer
+from glm53ctl.weights.fetch import Rules
+from glm53ctl.weights.layout import only_one, weight_sets
+from glm53ctl.weights.manifest import read_lock
+from glm53ctl.weights.state import judge_set
+from glm53ctl.weights.work import fetch_set, lock_set, prune_set, verify_set
+
+SHARD = "model-00002-of-00004.safetensors"
+
+
+def refused(world: World, **options) -> UserError:
+    with pytest.raises(UserError) as caught:
+        world.fetch(**options)
+    assert caught.value.fix
+    return caught.value
+
+
+def once(match: str, fault: Fault, times: int = 1, method: str = "GET"):
+    """Break the first answers for a file's bytes (behind the redirect), then behave."""
+    return lambda asked: (
+        fault
+        if asked.name == match
+        and asked.method == method
+        and "resolve" not in asked.path
+        and asked.count <= times
+        else None
+    )
+
+
+# --- what works ----------------------------------------------------------------------------------
+
+
+def test_a_fetch_brings_the_set_and_nothing_else(world):
+    world.fetch()
+    assert world.is_right()
+    assert os.readlink(world.weight_set.link) == f"model.sets/{COMMIT}"
+    assert list(judge_set(world.weight_set)) == []
+    assert sum(world.hub.sent.values()) == wanted_bytes(world.hub.repos[(MIRROR, COMMIT)])
+    assert world.ears.told == []
+    assert world.ears.shown[-1].percent == 100
+
+
+def test_a_second_fetch_asks_for_no_byte(world):
+    world.fetch()
+    before = dict(world.hub.sent)
+    world.fetch()
+    assert dict(world.hub.sent) == before
+
+
+def test_a_complete_set_needs_no_network(world, monkeypatch):
+    world.fetch()
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    asked = len(world.hub.asked)
+    fetch_set(world.config, world.weight_set, world.ears, threading.Event())
+    assert len(world.hub.asked) == asked
+
+
+def test_the_token_does_not_follow_the_redirect(world):
+    world.fetch(token="hf_secret")
+    with_token = {a.path.split("/")[1] for a in world.hub.asked if "Authorization" in a.headers}
+    assert with_token == {"api", MIRROR.split("/")[0]}
+    assert any(asked.path.startswith("/storage/") for asked in world.hub.asked)
+
+
+def test_no_redirect_is_fine_too(world):
+    world.hub.redirect = False
+    world.fetch()
+    assert world.is_right()
+
+
+# --- bad lines -----------------------------------------------------------------------------------
+
+
+def test_a_cut_connection_goes_on_where_it_stopped(world):
+    world.hub.fault = once(SHARD, Fault(cut_after=70_000))
+    world.fetch()
+    assert world.is_right()
+    assert world.hub.sent[SHARD] == world.file.stat().st_size
+
+
+def test_a_line_that_is_cut_again_and_again_gets_there_in_the_end(world):
+    world.hub.fault = once(SHARD, Fault(cut_after=9_000), times=12)  # more often than `attempts`
+    world.fetch()
+    assert world.is_right()
+    assert world.hub.sent[SHARD] == world.file.stat().st_size
+
+
+def test_a_connection_cut_before_the_first_byte_is_tried_a_few_times(world):
+    world.hub.fault = once(SHARD, Fault(cut_after=0), times=3)
+    world.fetch()
+    assert world.is_right()
+
+
+def test_a_dead_mirror_gives_way_to_the_origin(world):
+    world.hub.fault = lambda a: (
+        Fault(cut_after=0)
+        if f"/{MIRROR}/" in a.path and (a.name == SHARD and a.path.startswith("/storage"))
+        else None
+    )
+    world.fetch()
+    assert world.is_right()
+    assert "FETCH_FAILED" in world.ears.codes
+
+
+def test_a_server_that_ignores_ranges_costs_bytes_but_no_trust(world):
+    cut = once(SHARD, Fault(cut_after=50_000))
+    world.hub.fault = lambda a: (
+        cut(a)
+        or (Fault(ignore_range=True) if a.name == SHARD and a.path.startswith("/storage") else None)
+    )
+    world.fetch()
+    assert world.is_right()
+
+
+def test_a_stall_opens_the_connection_anew(world):
+    world.hub.fault = once(SHARD, Fault(hang_after=20_000))
+    world.fetch()
+    assert world.is_right()
+    assert world.hub.sent[SHARD] == world.file.stat().st_size
+
+
+def test_two_stalls_change_the_source(world):
+    world.hub.fault = lambda a: (
+        Fault(hang_after=0) if a.path.startswith(f"/storage/{MIRROR}") and a.name == SHARD else None
+    )
+    world.fetch()
+    assert world.is_right()
+    assert world.ears.codes == ["FETCH_STALLED", "FETCH_STALLED"]
+
+
+def test_three_stalls_are_the_end_and_the_bytes_stay(world):
+    world.hub.fault = lambda a: (
+        Fault(hang_after=30_000 if a.count == 1 and MIRROR in a.path else 0)
+        if a.path.startswith("/storage") and a.name == SHARD
+        else None
+    )
+    error = refused(world)
+    assert error.code == "FETCH_STALLED"
+    part = world.file.with_name(f"{SHARD}.incomplete")
+    assert part.stat().st_size == 30_000
+    world.hub.released.set()
+    world.hub.fault = lambda _: None
+    world.fetch()
+    assert world.is_right()
+    assert world.hub.sent[SHARD] == world.file.stat().st_size
+
+
+def test_a_slow_line_is_no_stall(world):
+    rules = Rules(**{**vars(QUICK), "stall_seconds": 0.5})
+    world.hub.fault = once(SHARD, Fault(slow=0.4))
+    world.fetch(rules)
+    assert world.is_right()
+    assert "FETCH_STALLED" not in world.ears.codes
+
+
+# --- what the Hub says ---------------------------------------------------------------------------
+
+
+def test_a_rate_limit_is_waited_for_and_not_counted(world):
+    limit = Fault(status=429, headers={"Retry-After": "0"})
+    world.hub.fault = once(SHARD, limit, times=10)  # more often than `attempts`
+    world.fetch()
+    assert world.is_right()
+    assert set(world.ears.codes) == {"FETCH_RATE_LIMITED"}
+
+
+def test_a_rate_limit_longer_than_a_stall_is_no_stall(world):
+    world.hub.fault = once(SHARD, Fault(status=429, headers={"Retry-After": "1"}))
+    world.fetch(Rules(**{**vars(QUICK), "stall_seconds": 0.3}))
+    assert set(world.ears.codes) == {"FETCH_RATE_LIMITED"}
+
+
+def test_the_metadata_may_be_rate_limited_too(world):
+    world.hub.fault = lambda a: (
+        Fault(status=429, headers={"ratelimit": '"api";r=0;t=0'})
+        if a.path.startswith("/api") and a.count < 3
+        else None
+    )
+    world.fetch()
+    assert world.is_right()
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_an_ill_hub_is_asked_again(world, status):
+    world.hub.fault = once(SHARD, Fault(status=status), times=3)
+    world.fetch()
+    assert world.is_right()
+
+
+def test_a_gated_repository_stops_at_once(world):
+    world.hub.fault = lambda a: Fault(
+        status=401, headers={"X-Error-Code": "GatedRepo", "X-Error-Message": "restricted"}
+    )
+    error = refused(world)
+    assert error.code == "FETCH_GATED"
+    assert MIRROR in error.message
+    assert len(world.hub.asked) == 1
+
+
+def test_a_forbidden_token_is_a_gate(world):
+    world.hub.fault = lambda a: Fault(status=403)
+    assert refused(world, token="hf_secret").code == "FETCH_GATED"
+
+
+def test_a_bad_token_is_left_out_once_for_a_public_repository(world):
+    world.hub.fault = lambda a: (
+        Fault(status=401, headers={"X-Error-Message": "Invalid credentials"})
+        if "Authorization" in a.headers
+        else None
+    )
+    world.fetch(token="hf_expired")
+    assert world.is_right()
+    assert set(world.ears.codes) == {"FETCH_BAD_TOKEN"}
+    assert "hf_expired" not in str(world.ears.told)
+
+
+def test_a_moved_mirror_gives_way_to_the_origin(world):
+    del world.hub.repos[(MIRROR, COMMIT)]
+    world.fetch()
+    assert world.is_right()
+    assert world.ears.codes == ["FETCH_REPO_MISSING"]
+    assert ORIGIN in world.ears.told[0].fix
+
+
+def test_another_commit_is_never_taken(world):
+    world.hub.repos[(MIRROR, "c" * 40)] = world.hub.repos.pop((MIRROR, COMMIT))
+    error = refused(world)
+    assert error.code == "FETCH_REVISION_MISSING"
+    assert COMMIT in error.message
+    assert not world.hub.sent
+
+
+def test_a_mirror_without_one_shard_gives_way_to_the_origin(world):
+    del world.hub.repos[(MIRROR, COMMIT)][SHARD]
+    world.fetch()
+    assert world.is_right()
+    assert world.ears.codes == ["FETCH_REPO_INCOMPLETE"]
+    assert "3 of 4" in world.ears.told[0].message
+
+
+def test_a_file_that_vanishes_after_the_listing_comes_from_the_origin(world):
+    world.hub.fault = lambda a: (
+        Fault(status=404, headers={"X-Error-Code": "EntryNotFound"})
+        if a.path.startswith(f"/{MIRROR}/") and a.name == SHARD
+        else None
+    )
+    world.fetch()
+    assert world.is_right()
+    assert world.ears.codes == ["FETCH_FILE_MISSING"]
+
+
+def test_a_signed_address_that_ran_out_is_renewed(world):
+    world.hub.fault = once(SHARD, Fault(status=403), times=2)
+    world.fetch()
+    assert world.is_right()
+
+
+def test_a_captive_portal_is_not_the_hub(world):
+    page = b"<html>please log in</html>"
+    world.hub.fault = lambda a: Fault(status=200, headers={"Content-Type": "text/html"}, body=page)
+    assert refused(world).code == "FETCH_FAILED"
+    assert not world.weight_set.lock_file.exists()
+
+
+def test_nobody_there_is_said_after_a_few_tries(world):
+    for source in (sources := world.sources()):
+        source.endpoint = "http://127.0.0.1:9"
+    world.sources = lambda token: sources
+    assert refused(world).code == "FETCH_FAILED"
+
+
+# --- wrong bytes ---------------------------------------------------------------------------------
+
+
+def test_a_flipped_bit_is_fetched_anew(world):
+    world.hub.fault = once(SHARD, Fault(flip=True))
+    world.fetch()
+    assert world.is_right()
+    assert world.hub.gets(SHARD) == 4  # twice, each with its redirect
+
+
+def test_a_mirror_with_a_flipped_bit_gives_way_to_the_origin(world):
+    world.hub.fault = lambda a: (
+        Fault(flip=True) if a.path.startswith(f"/storage/{MIRROR}") and a.name == SHARD else None
+    )
+    world.fetch()
+    assert world.is_right()
+    assert world.ears.codes == ["FETCH_WRONG_BYTES"]
+
+
+def test_wrong_bytes_everywhere_are_never_accepted(world):
+    world.hub.fault = lambda a: (
+        Fault(flip=True) if a.path.startswith("/storage") and a.name == SHARD else None
+    )
+    assert refused(world).code == "FETCH_WRONG_BYTES"
+    assert not world.file.exists()
+    assert not world.weight_set.link.exists()
+    assert list(judge_set(world.weight_set))
+
+
+def test_a_wrong_length_is_refused_before_the_first_byte(world):
+    world.hub.fault = lambda a: (
+        Fault(lie_about_size=7) if a.path.startswith("/storage") and a.name == SHARD else None
+    )
+    assert refused(world).code == "FETCH_WRONG_BYTES"
+    assert world.hub.sent[SHARD] == 0 or not world.file.exists()
+
+
+def test_a_wrong_small_file_is_found_by_git_s_digest(world):
+    world.hub.fault = lambda a: (
+        Fault(flip=True) if a.name == "config.json" and MIRROR in a.path else None
+    )
+    world.fetch()
+    assert world.is_right()
+    assert world.ears.codes == ["FETCH_WRONG_BYTES"]
+
+
+def test_a_fallback_with_other_bytes_is_not_used(world):
+    world.hub.repos[(ORIGIN, ORIGIN_COMMIT)] = {
+        **world.hub.repos[(MIRROR, COMMIT)],
+        SHARD: Blob(b"x" * 10),
+    }
+    world.hub.fault = lambda a: (
+        Fault(flip=True) if a.path.startswith(f"/storage/{MIRROR}") and a.name == SHARD else None
+    )
+    assert refused(world).code == "FETCH_REPO_DIFFERS"
+    assert not world.file.exists()
+
+
+def test_rubbish_in_the_partial_file_costs_one_more_fetch(world):
+    world.weight_set.directory.mkdir(parents=True)
+    world.file.with_name(f"{SHARD}.incomplete").write_bytes(b"\0" * 50_000)
+    world.fetch()
+    assert world.is_right()
+
+
+def test_a_partial_file_that_is_too_long_is_begun_anew(world):
+    world.weight_set.directory.mkdir(parents=True)
+    world.file.with_name(f"{SHARD}.incomplete").write_bytes(b"\0" * 500_000)
+    world.fetch()
+    assert world.is_right()
+    assert world.hub.sent[SHARD] == world.file.stat().st_size
+
+
+# --- what lies here ------------------------------------------------------------------------------
+
+
+def test_a_bit_that_flipped_on_the_disk_is_found_and_only_that_file_fetched(world):
+    world.fetch()
+    before = dict(world.hub.sent)
+    stat = world.file.stat()
+    content = bytearray(world.file.read_bytes())
+    content[60_000] ^= 4
+    world.file.write_bytes(content)
+    os.utime(world.file, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # same size, same time
+    stop = threading.Event()
+    (finding,) = verify_set(world.weight_set, world.ears, stop)
+    assert (finding.code, finding.where) == ("WEIGHTS_DAMAGED", str(world.file))
+    assert [f.code for f in judge_set(world.weight_set)] == ["WEIGHTS_UNVERIFIED"]
+    world.fetch()
+    assert world.is_right()
+    assert world.hub.sent[SHARD] == 2 * before[SHARD]
+    assert {n: s for n, s in world.hub.sent.items() if n != SHARD} == {
+        n: s for n, s in before.items() if n != SHARD
+    }
+
+
+def test_files_that_were_put_here_by_hand_are_kept_when_they_are_right(world):
+    link = world.weight_set.link
+    link.mkdir(parents=True)
+    for name, blob in world.hub.repos[(MIRROR, COMMIT)].items():
+        if "/" not in name and not name.startswith("."):
+            (link / name).write_bytes(blob.content)
+    (link / SHARD).write_bytes(b"not this")
+    assert [f.code for f in judge_set(world.weight_set)] == ["WEIGHTS_UNVERIFIED"]
+    world.fetch()
+    assert world.is_right()
+    assert link.is_symlink()
+    assert set(world.hub.sent) == {SHARD}
+
+
+def test_a_file_of_the_record_that_was_replaced_is_hashed_again(world):
+    world.fetch()
+    world.file.write_bytes(b"\0" * world.file.stat().st_size)
+    assert [f.code for f in judge_set(world.weight_set)] == ["WEIGHTS_UNVERIFIED"]
+    world.fetch()
+    assert world.is_right()
+
+
+@pytest.mark.parametrize("damage", ["flip", "text", "other", "short"])
+def test_a_lock_that_was_tampered_with_is_refused(world, damage):
+    world.fetch()
+    lock = world.weight_set.lock_file
+    text = lock.read_text()
+    manifest = read_lock(lock, COMMIT)
+    lock.write_text(
+        {
+            "flip": text.replace(manifest.files[1].sha256, "0" * 64),
+            "text": "{",
+            "other": text.replace(COMMIT, "d" * 40),
+            "short": text.replace('"sha256"', '"sha257"', 1),
+        }[damage]
+    )
+    assert refused(world).code == "WEIGHTS_MANIFEST"
+    with pytest.raises(UserError, match="WEIGHTS_MANIFEST"):
+        list(judge_set(world.weight_set))
+
+
+def test_a_lock_never_changes_silently(world):
+    manifest, new = lock_set(world.config, world.weight_set)
+    assert new
+    assert lock_set(world.config, world.weight_set) == (manifest, False)
+    before = world.weight_set.lock_file.read_bytes()
+    world.hub.repos[(MIRROR, COMMIT)] = {
+        **world.hub.repos[(MIRROR, COMMIT)],
+        SHARD: Blob(b"y" * 10),
+    }
+    with pytest.raises(UserError, match="WEIGHTS_LOCKED"):
+        lock_set(world.config, world.weight_set)
+    assert world.weight_set.lock_file.read_bytes() == before
+
+
+def test_a_record_of_another_manifest_is_worth_nothing(world):
+    world.fetch()
+    record = world.weight_set.record_file
+    record.write_text(record.read_text().replace('"manifest":"', '"manifest":"0', 1))
+    assert [f.code for f in judge_set(world.weight_set)] == ["WEIGHTS_UNVERIFIED"]
+
+
+# --- disk, rights, clocks ------------------------------------------------------------------------
+
+
+def test_the_licence_comes_before_the_first_request(world):
+    config = world.config.model_copy(
+        update={"licenses": world.config.licenses.model_copy(update={"accept": ()})}
+    )
+    with pytest.raises(UserError, match="LICENSE_NOT_ACCEPTED"):
+        fetch_set(config, world.weight_set, world.ears, threading.Event())
+    assert world.hub.asked == []
+
+
+def test_too_little_room_is_said_before_the_first_byte(world):
+    rules = Rules(**{**vars(QUICK), "reserve_bytes": 1 << 60})
+    world.weight_set.directory.mkdir(parents=True)
+    (world.weight_set.directory / "old.aa01.incomplete").write_bytes(b"\0" * 4096)
+    error = refused(world, rules=rules)
+    assert error.code == "FETCH_DISK_FULL"
+    assert "old.aa01.incomplete" in error.fix
+    assert not world.hub.sent
+
+
+def test_room_is_needed_for_what_is_missing_only(world, monkeypatch):
+    world.fetch()
+    world.file.unlink()
+    size = wanted_bytes(world.hub.repos[(MIRROR, COMMIT)])
+    usage = shutil.disk_usage(world.root)._replace(free=size // 2)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    world.fetch()
+    assert world.is_right()
+
+
+def disk_error(number: int, after: int):
+    """An os.write that fails like a disk after so many bytes."""
+    real, written = os.write, 0
+
+    def write(fd: int, data: bytes) -> int:
+        nonlocal written
+        written += len(data)
+        if written > after:
+            raise OSError(number, os.strerror(number))
+        return real(fd, data)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, "FETCH_DISK_FULL"),
+        (errno.EROFS, "CACHE_NOT_WRITABLE"),
+        (errno.EIO, "FETCH_DISK_FAILED"),
+    ],
+)
+def test_a_disk_that_refuses_ends_the_fetch_and_the_rest_stays(world, monkeypatch, number, code):
+    with monkeypatch.context() as patch:
+        patch.setattr(transfer.os, "write", disk_error(number, 200_000))
+        assert refused(world).code == code
+    assert not world.weight_set.link.exists()
+    sent = sum(world.hub.sent.values())
+    world.fetch()
+    assert world.is_right()
+    assert sum(world.hub.sent.values()) - sent < wanted_bytes(world.hub.repos[(MIRROR, COMMIT)])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+@pytest.mark.parametrize("options", ["size=300k", "ro"])
+def test_a_real_disk_that_is_full_or_read_only(world, options):
+    place = world.root / "weights"
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip(f"no tmpfs here: {done.stderr!r}")
+    try:
+        error = refused(world)
+    finally:
+        subprocess.run(["umount", place], check=True)
+    assert error.code == {"size=300k": "FETCH_DISK_FULL", "ro": "CACHE_NOT_WRITABLE"}[options]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_a_directory_of_root_is_named_with_the_chown_that_helps(hub):
+    with tempfile.TemporaryDirectory() as place:  # tmp_path is closed to other users
+        Path(place).chmod(0o711)
+        world = World(Path(place), hub)
+        world.fetch()
+        world.file.unlink()
+        assert as_service_user(world) == ("CACHE_NOT_WRITABLE", True)
+
+
+def as_service_user(world: World) -> tuple[str, bool]:
+    """Fetch as another user; return the code and whether the fix names that user."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        said = "nothing"
+        try:
+            os.setgroups([])
+            os.setgid(990)
+            os.setuid(990)
+            world.fetch()
+        except UserError as error:
+            said = f"{error.code} {error.fix}"
+        except BaseException as error:
+            said = repr(error)
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(pid, 0)
+    with os.fdopen(reader) as pipe:
+        code, _, fix = pipe.read().partition(" ")
+    return code, "chown -R 990:990" in fix
+
+
+def test_a_wrong_clock_here_does_not_change_what_retry_after_means(world, monkeypatch):
+    # A date in Retry-After, with this machine's clock in 1970: compared with the server's Date.
+    date = "Sun, 20 Sep 2026 10:00:00 GMT"
+    limit = Fault(status=429, headers={"Retry-After": date, "Date": date})
+    world.hub.fault = once(SHARD, limit, times=2)
+    monkeypatch.setattr(time, "time", lambda: 12.0)
+    world.fetch()
+    assert world.is_right()
+
+
+def test_files_from_the_future_are_no_problem(world):
+    world.fetch()
+    os.utime(world.file, (4e9, 4e9))
+    assert [f.code for f in judge_set(world.weight_set)] == ["WEIGHTS_UNVERIFIED"]
+    assert verify_set(world.weight_set, world.ears, threading.Event()) == []
+    assert list(judge_set(world.weight_set)) == []
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_stop_never_switches_to_half_a_set(world, by_hand):
+    """Also when it comes between two files, or before what lies here was hashed."""
+    if by_hand:
+        world.weight_set.directory.mkdir(parents=True)
+        for name, blob in world.hub.repos[(MIRROR, COMMIT)].items():
+            if "/" not in name and not name.startswith("."):
+                (world.weight_set.directory / name).write_bytes(blob.content)
+    stop = threading.Event()
+    stop.set()
+    world.hub.fault = lambda a: Fault(slow=0.5) if a.path.startswith("/storage") else None
+    with pytest.raises(UserError):
+        fetch_set(world.config, world.weight_set, world.ears, stop)
+    assert not world.weight_set.link.exists()
+    world.hub.fault = lambda _: None
+    world.fetch()
+    assert world.is_right()
+
+
+# --- two at once, and kills ----------------------------------------------------------------------
+
+
+def test_a_second_fetcher_is_told_who_is_at_work(world):
+    with (
+        only_one(world.weight_set),
+        pytest.raises(UserError, match=f"process {os.getpid()} works on the model"),
+    ):
+        fetch_set(world.config, world.weight_set, world.ears, threading.Event())
+    assert world.hub.asked == []
+
+
+def test_a_dead_fetcher_blocks_nobody(world):
+    pid = os.fork()
+    if pid == 0:
+        only_one(world.weight_set).__enter__()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    with only_one(world.weight_set):
+        pass
+
+
+CHILD = """
+import sys, threading
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from weight_world import World
+from hub import Hub
+world = World(Path({root!r}), Hub(url={url!r}))
+print("go", flush=True)
+for line in sys.stdin:
+    import os
+    pid = os.fork()
+    if pid == 0:
+        try:
+            world.fetch()
+            os._exit(0)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+    print(pid, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+def test_fifty_kills_at_random_points_lose_no_byte_and_accept_no_bad_set(world):
+    """One process forks a fetcher for each kill, so that fifty starts of Python are not waited for.
+
+    The Hub sends slowly, in pieces, so that the kills fall into all stages of the transfer.
+    """
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)  # noqa: S311
+    kills = 50
+    world.hub.fault = lambda a: Fault(slow=0.02) if a.path.startswith("/storage") else None
+    program = CHILD.format(here=str(Path(__file__).parent), root=str(world.root), url=world.hub.url)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        assert parent.stdout
+        assert parent.stdin
+        assert parent.stdout.readline() == "go\n"
+        codes = []
+        for _ in range(kills):
+            print("fetch", file=parent.stdin, flush=True)
+            pid = int(parent.stdout.readline())
+            time.sleep(dice.uniform(0.0, 0.12))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            codes.append(int(parent.stdout.readline()))
+            if list(judge_set(world.weight_set)) == []:
+                assert world.is_right()
+                shutil.rmtree(world.weight_set.home)  # all there: begin again
+                world.weight_set.link.unlink()
+        parent.stdin.close()
+    assert codes.count(-signal.SIGKILL) > kills // 2
+    assert set(codes) <= {0, -signal.SIGKILL}
+    world.fetch()
+    assert world.is_right()
+
+
+def test_after_a_kill_the_next_byte_is_the_first_that_is_asked_for(world):
+    big = 3 << 20
+    for repo in world.hub.repos.values():
+        repo[SHARD] = Blob(shard(2, big))
+    world.hub.fault = lambda a: Fault(slow=0.01) if a.name == SHARD else None
+    part = world.file.with_name(f"{SHARD}.incomplete")
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(BaseException):
+            world.fetch()
+        os._exit(0)
+    limit = time.monotonic() + 20
+    while not part.exists() or part.stat().st_size < big // 3:
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    kept = part.stat().st_size
+    world.hub.fault = lambda _: None
+    world.fetch()
+    assert world.is_right()
+    last = [a for a in world.hub.asked if a.name == SHARD and a.method == "GET"][-1]
+    assert last.headers["Range"] == f"bytes={kept}-"
+
+
+# --- revisions -----------------------------------------------------------------------------------
+
+
+def test_a_new_commit_comes_beside_the_old_and_the_way_back_needs_no_byte(world):
+    world.fetch()
+    old = world.weight_set
+    new_commit = "e" * 40
+    changed = {**world.hub.repos[(MIRROR, COMMIT)], "config.json": Blob(b'{"new": 1}', lfs=False)}
+    world.hub.repos[(MIRROR, new_commit)] = changed
+    weights = world.config.weights.model_copy(update={"revision": new_commit})
+    config = world.config.model_copy(update={"weights": weights})
+    (new,) = weight_sets(config)
+    assert [f.code for f in judge_set(new)] == ["WEIGHTS_MISSING"]
+    assert list(judge_set(old)) == []
+    fetch_set(config, new, world.ears, threading.Event())
+    assert list(judge_set(new)) == []
+    assert [f.code for f in judge_set(old)] == ["CACHE_REVISION"]
+    sent = dict(world.hub.sent)
+    assert prune_set(new, dry_run=True)[0].path == old.directory
+    fetch_set(world.config, old, world.ears, threading.Event())  # back
+    assert list(judge_set(old)) == []
+    assert dict(world.hub.sent) == sent
+    (gone,) = prune_set(old)
+    assert gone.path == new.directory
+    assert not new.directory.exists()
+    assert list(judge_set(old)) == []
+
+
+def test_a_refresh_trusts_no_record(world):
+    world.fetch()
+    stat = world.file.stat()
+    content = bytearray(world.file.read_bytes())
+    content[60_000] ^= 4
+    world.file.write_bytes(content)
+    os.utime(world.file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    stop = threading.Event()
+    fetch_set(world.config, world.weight_set, world.ears, stop)
+    assert not world.is_right()  # size and time say nothing of a flipped bit
+    fetch_set(world.config, world.weight_set, world.ears, stop, refresh=True)
+    assert world.is_right()
