@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 
+from glm53ctl import weights
 from glm53ctl.checks.fabric import Fabric, drift
 from glm53ctl.checks.start import fabric_here, fabric_of_pair
 from glm53ctl.config.schema import Config
@@ -93,7 +94,7 @@ class Epoch:
         tracker = StageTracker(config.supervise.limits, time.monotonic())
         found = fabric_of_pair(config, facts)[rank] if facts else fabric_here(config, rank)
         device = device_of(config.nodes[rank].address)
-        plan = plan_rank(found.applied_to(config, rank), rank, device)
+        plan = plan_rank(found.applied_to(weights.resolved(config), rank), rank, device)
         return cls(config, rank, number, link, plan, environ, tracker, runs, found.fabric)
 
     async def launch(self) -> None:

@@ -56,8 +56,13 @@ def test_a_rank_s_end_is_recorded_and_never_a_failure_of_its_own(number, name):
     assert context.params == {"number": number, "config": DEFAULT_FILE}
 
 
-def test_the_target_wants_the_watchdog_and_the_watchdog_its_hand():
-    assert Unit("glm53.target").one("Wants", "Unit") == "glm53-watchdog.service"
+def test_the_target_wants_all_but_the_ranks_and_the_watchdog_its_hand():
+    assert set(Unit("glm53.target").one("Wants", "Unit").split()) == {
+        "glm53-prepare.service",
+        "glm53-reclaim.path",
+        "glm53-watchdog.service",
+        "glm53-weights.service",
+    }
     assert DAEMON.one("Wants", "Unit") == "glm53-bus.socket"
     assert DAEMON.one("PartOf", "Unit") == "glm53.target"
     # Else the target, and with it the ranks, would wait for it.

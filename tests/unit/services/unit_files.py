@@ -12,7 +12,18 @@ ROOT = Path(__file__).parents[3]
 SERVICES = ROOT / "services"
 RANKS = ("glm53-rank0.service", "glm53-rank1.service")
 WATCHING = ("glm53-watchdog.service", "glm53-bus@.service")
-UNITS = (*RANKS, *WATCHING, "glm53-bus.socket", "glm53.target")
+WEIGHTS = ("glm53-weights.service", "glm53-weights-scrub.service")
+UNITS = (
+    *RANKS,
+    *WATCHING,
+    *WEIGHTS,
+    "glm53-weights-scrub.timer",
+    "glm53-bus.socket",
+    "glm53-prepare.service",
+    "glm53-reclaim.path",
+    "glm53-reclaim.service",
+    "glm53.target",
+)
 
 _SPAN = re.compile(r"(\d+)\s*(h|min|s|)")
 _SECONDS = {"h": 3600, "min": 60, "s": 1, "": 1}
