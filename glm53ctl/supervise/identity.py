@@ -58,6 +58,9 @@ def identify(
     )
 
 
+_MAY_LACK = ("weights_digest",)
+"""What a node may not have yet: it then forbids a start itself, and introduces itself anew."""
+
 _MUST_EQUAL = (
     ("version", "PAIR_VERSION", "glm53ctl", "Install the same release on both nodes."),
     ("engine_version", "PAIR_ENGINE", "the engine", "Install the same engine on both nodes."),
@@ -72,7 +75,8 @@ def mismatches(here: Identity, there: Identity) -> list[Finding]:
     findings = []
     for field, code, name, fix in _MUST_EQUAL:
         ours, theirs = getattr(here, field), getattr(there, field)
-        if ours != theirs:
+        lacking = field in _MAY_LACK and "" in (ours, theirs)
+        if ours != theirs and not lacking:
             message = f"{name} differs: {ours!r} on {here.node}, {theirs!r} on {there.node}."
             findings.append(_finding(code, message, fix, here.node))
     if here.config_digest != there.config_digest:

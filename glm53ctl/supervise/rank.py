@@ -76,6 +76,7 @@ class RankSupervisor:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _checked: tuple[float, tuple[Finding, ...]] = (0.0, ())
+    _weights: str = ""
     _entered: float = field(default_factory=time.monotonic)
 
     # --- the outer life -------------------------------------------------------------------------
@@ -129,6 +130,7 @@ class RankSupervisor:
             await self._blocked(reasons.refused(error))
             return
         self.identity = await asyncio.to_thread(self._identify)
+        self._weights = self.identity.weights_digest
         self.link = self._make_link(token)
         try:
             await self.link.open()
@@ -136,7 +138,7 @@ class RankSupervisor:
             await self._blocked(reasons.link_port_taken(self.config))
             return
         try:
-            while not (self.stopping or self.reload):
+            while not (self.stopping or self.reload or self._weights_changed()):
                 await self._round()
         finally:
             await self.link.close()
@@ -218,7 +220,7 @@ class RankSupervisor:
         """Return what forbids an epoch now, the most telling first."""
         if self.ledger.held is not None:
             return Phase.HELD, (reasons.held(self.ledger.held),)
-        if blocked := self._start_findings():
+        if (blocked := self._start_findings()) or self._weights_changed():
             return Phase.BLOCKED, blocked
         refusals = tuple(f for peer in self.link.peers.values() for f in peer.refusal)
         if self.link.stranger is not None and not self.link.complete:
@@ -241,7 +243,12 @@ class RankSupervisor:
         now = time.monotonic()
         if now - self._checked[0] >= CHECK_SECONDS:
             self._checked = (now, tuple(check_start(self.config, self.rank)))
+            self._weights = quick_digest(Path(self.config.weights.model_dir))
         return self._checked[1]
+
+    def _weights_changed(self) -> bool:
+        """Say whether this node has other weights than it told the others: then it says so anew."""
+        return self._weights != self.identity.weights_digest
 
     def _absent(self) -> tuple[Finding, ...]:
         waited = time.monotonic() - self._entered if self.phase is Phase.PAIRING else 0.0

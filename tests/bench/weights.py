@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests/unit/weights"))
+
 
 from hub import Blob, Hub, serving  # noqa: E402
 

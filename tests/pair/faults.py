@@ -284,6 +284,42 @@ _MISMATCHES = [
     ),
 ]  # fmt: skip
 
+# --- cables that do not fit ----------------------------------------------------------------------
+
+
+def _relinked(*words: str) -> Act:
+    """Change the worker's end of the rail, and start its rank anew as after a reboot."""
+
+    def act(side: Side) -> None:
+        worker = side.hosts[1]
+        worker.exec("ip", *words, "dev", RAIL1.name)
+        worker.exec("systemctl", "restart", "--no-block", side.unit_name(1))
+
+    return act
+
+
+def _mtu_mended(side: Side) -> None:
+    side.hosts[1].exec("ip", "link", "set", "mtu", str(RAIL1.mtu), "dev", RAIL1.name)
+
+
+def _address_mended(side: Side) -> None:
+    worker = side.hosts[1]
+    worker.exec("ip", "address", "replace", f"{RAIL1.address(WORKER)}/24", "dev", RAIL1.name)
+
+
+_MISFITS = [
+    Fault(
+        "mtu_unequal", "worker's end of the rail with another MTU",
+        _relinked("link", "set", "mtu", "1500"), _mtu_mended,
+        follows="refuse", says="NET_MTU_MISMATCH", plain=False,
+    ),
+    Fault(
+        "address_gone", "worker's end of the rail without its address",
+        _relinked("address", "del", f"{RAIL1.address(WORKER)}/24"), _address_mended,
+        follows="refuse", says="NET_", plain=False,
+    ),
+]  # fmt: skip
+
 FAULTS = (
     *_process_faults(),
     Fault(
@@ -299,6 +335,7 @@ FAULTS = (
     *_CABLES,
     *_STATES,
     *_MISMATCHES,
+    *_MISFITS,
 )  # fmt: skip
 
 BY_NAME = {fault.name: fault for fault in FAULTS}

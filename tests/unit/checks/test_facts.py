@@ -167,5 +167,6 @@ def test_hidden_files_and_folders_are_no_part_of_a_checkpoint(checkpoint):
 
 
 @pytest.mark.parametrize("path", ["/nowhere/at/all", "x" * 5000])
-def test_a_directory_that_is_not_there_has_a_digest_as_well(tmp_path, path):
-    assert quick_digest(tmp_path / path) == quick_digest(tmp_path)
+def test_a_directory_that_is_not_there_has_an_empty_digest(tmp_path, path):
+    assert quick_digest(tmp_path / path) == ""
+    assert quick_digest(tmp_path) != ""

@@ -108,6 +108,18 @@ def test_a_mismatch_is_refused_with_both_values_on_both_sides(tmp_path, changes,
     run(scenario)
 
 
+def test_a_node_that_has_no_weights_yet_is_linked_all_the_same(tmp_path):
+    """It is blocked by itself, and can say how far its weights are."""
+
+    async def scenario():
+        config = pair_config(tmp_path)
+        head, worker = make(config, 0), make(config, 1, weights_digest="")
+        async with linked(head, worker):
+            await until(lambda: head.complete and worker.complete, "the link")
+
+    run(scenario)
+
+
 def test_another_configuration_is_refused_naming_the_key(tmp_path):
     async def scenario():
         config = pair_config(tmp_path)

@@ -152,6 +152,17 @@ def test_an_engine_that_exits_is_a_loss_whatever_its_status(pair, rank, exit_cod
     assert pair.until_ready().epoch > 1
 
 
+def test_weights_that_change_while_the_pair_is_down_are_introduced_anew(pair):
+    """Both ranks read the same directory here, so both must notice."""
+    pair.behave(rank0={"crash_at": "kv"})
+    pair.start(supervise={**pair.settings["supervise"], "backoff_seconds": 0.1})
+    pair.until_loss("RANK_LOST")
+    (pair.model / "another.json").write_text("{}")
+    pair.behave()
+    first = pair.until_ready()
+    assert all(peer.state == "connected" for peer in first.ranks[0].peers.values())
+
+
 def test_the_cause_is_read_off_the_last_words_of_the_engine(pair):
     words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
     pair.behave(rank1={"crash_at": "kv", "last_words": words})

@@ -290,11 +290,11 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(hub: Hub) -> Iterator[Hub]:
-    """Run the server on a free port of loopback."""
+def serving(hub: Hub, host: str = "127.0.0.1") -> Iterator[Hub]:
+    """Run the server on a free port."""
     handler = type("Handler", (_Handler,), {"hub": hub})
-    server = _Server(("127.0.0.1", 0), handler)
-    hub.url = f"http://127.0.0.1:{server.server_port}"
+    server = _Server((host, 0), handler)
+    hub.url = f"http://{host}:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
