@@ -1,0 +1,45 @@
+# nix run .#glm53ctl, nix run .#deploy
+{ pkgs }:
+let
+  inherit (pkgs) lib;
+
+  # Both machines are built, copied to and switched before either rank is restarted: a pair of two
+  # generations refuses to serve (PAIR_CLOSURE, PAIR_CONFIG).
+  deploy = pkgs.writeShellApplication {
+    name = "deploy";
+    runtimeInputs = [ pkgs.openssh ];
+    text = ''
+      if [ $# -lt 2 ]; then
+        echo "usage: deploy HEAD WORKER [FLAKE] [switch|boot]   (ssh names, as root)" >&2
+        exit 2
+      fi
+      rebuild=${lib.getExe pkgs.nixos-rebuild-ng}
+      head=$1 worker=$2 flake=''${3:-.} action=''${4:-switch}
+
+      for host in spark-head spark-worker; do
+        "$rebuild" build --flake "$flake#$host"
+      done
+      "$rebuild" "$action" --flake "$flake#spark-worker" --target-host "root@$worker"
+      "$rebuild" "$action" --flake "$flake#spark-head" --target-host "root@$head"
+
+      if [ "$action" = switch ]; then
+        for host in "$worker" "$head"; do
+          ssh "root@$host" systemctl restart --no-block glm53.target
+        done
+        exec ssh -t "root@$head" glm53ctl status --watch
+      fi
+    '';
+  };
+in
+{
+  default = {
+    type = "app";
+    program = lib.getExe pkgs.glm53.glm53ctl;
+    meta.description = "The control program";
+  };
+  deploy = {
+    type = "app";
+    program = lib.getExe deploy;
+    meta.description = "Switch both machines to this flake, then restart the pair once";
+  };
+}

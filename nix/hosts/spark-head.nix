@@ -1,0 +1,4 @@
+{
+  networking.hostName = "spark-head";
+  services.glm53.rank = 0;
+}

@@ -1,0 +1,4 @@
+{
+  networking.hostName = "spark-worker";
+  services.glm53.rank = 1;
+}

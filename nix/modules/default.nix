@@ -1,0 +1,14 @@
+# The appliance on one of its machines. One concern a file; each can be imported by itself.
+{
+  imports = [
+    ./core.nix
+    ./rank.nix
+    ./weights.nix
+    ./watchdog.nix
+    ./prepare.nix
+    ./fabric.nix
+    ./firewall.nix
+    ./secrets.nix
+    ./host.nix
+  ];
+}

@@ -1,0 +1,22 @@
+# Checkpoint and draft: fetched, verified, offered to the worker. The target wants the unit, which has
+# nothing to do where settings.weights.source is local.
+{ config, lib, ... }:
+let
+  cfg = config.services.glm53;
+in
+{
+  imports = [ ./core.nix ];
+
+  options.services.glm53.weights.scrub = lib.mkOption {
+    type = lib.types.bool;
+    default = cfg.effective.weights.source == "hub";
+    defaultText = lib.literalExpression ''settings.weights.source == "hub"'';
+    description = "Whether every byte is read and verified again once a month.";
+  };
+
+  config = lib.mkIf cfg.enable {
+    services.glm53.unwanted = lib.optional (!cfg.weights.scrub) "glm53-weights-scrub.timer";
+
+    systemd.services.glm53-weights.restartTriggers = [ cfg.configFile ];
+  };
+}

@@ -1,0 +1,14 @@
+# What is not free, by name. Nothing else may slip in.
+{ lib }:
+package:
+lib.elem (lib.getName package) [
+  # Wheels with NVIDIA's CUDA libraries and compilers.
+  "glm53-environment"
+  "glm53-engine"
+  # Reads which architectures a library has code for; at build time only.
+  "cuda_cuobjdump"
+  # The driver.
+  "nvidia-x11"
+  "nvidia-settings"
+  "nvidia-persistenced"
+]

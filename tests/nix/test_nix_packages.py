@@ -1,0 +1,225 @@
+"""The engine's wheels are those of the lock, and the packages ask nixpkgs for what they need."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nix_tool import HERE, ROOT, Nix
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+sys.path.insert(0, str(ROOT / "nix"))
+import wheels as chooser
+
+LOCK = ROOT / "lock/engine-cuda-aarch64.txt"
+WHEELS = ROOT / "lock/engine-cuda-aarch64.wheels"
+
+
+def listed(file: Path = WHEELS) -> list[chooser.Wheel]:
+    rows = (line.split() for line in file.read_text().splitlines())
+    return [chooser.Wheel(name, sha256, int(size)) for name, sha256, size in rows]
+
+
+@pytest.fixture(scope="module")
+def packages(nix: Nix) -> dict[str, Any]:
+    found: dict[str, Any] = nix.evaluate(HERE / "packages.nix")
+    return found
+
+
+# --- the lock -------------------------------------------------------------------------------------
+
+
+def test_there_is_one_wheel_for_every_package_of_the_lock() -> None:
+    allowed = chooser.digests(LOCK.read_text())
+    pins = []
+    for wheel in listed():
+        name, version, _, _ = parse_wheel_filename(wheel.name)
+        pin = f"{name}=={version}"
+        assert wheel.sha256 in allowed[pin], wheel.name
+        pins.append(pin)
+    assert pins == list(allowed)
+
+
+def test_every_wheel_is_for_the_machine() -> None:
+    order = chooser.ranks("aarch64")
+    for wheel in listed():
+        tags = parse_wheel_filename(wheel.name)[3]
+        assert any(tag in order for tag in tags), wheel.name
+        assert {tag.platform.rpartition("_")[2] for tag in tags} <= {"any", "aarch64"}, wheel.name
+
+
+def test_the_engine_is_the_one_that_was_designed_for() -> None:
+    names = {wheel.name.rsplit("-", 3)[0] for wheel in listed()}
+    assert {
+        "vllm-0.33.0-cp38",
+        "torch-2.14.0-cp312",
+        "exllamav3-1.6.5-py3",
+        "flashinfer_python-0.7.2.post1-py3",
+    } <= {
+        f"{name}-{wheel.split('-')[2]}"
+        for name in names
+        for wheel in [w.name for w in listed()]
+        if wheel.startswith(f"{name}-")
+    }
+    assert not any(name.startswith("cuda_python-12") for name in names)
+
+
+def package(*files: str) -> dict[str, Any]:
+    wheels = [
+        {"url": f"registry/{name}", "size": 1, "hashes": {"sha256": name.encode().hex()}}
+        for name in files
+    ]
+    return {"name": "a", "version": "1", "wheels": wheels}
+
+
+@pytest.mark.parametrize(
+    ("files", "best"),
+    [
+        (("a-1-py3-none-any.whl", "a-1-cp312-cp312-manylinux_2_28_aarch64.whl"), 1),
+        (
+            (
+                "a-1-cp312-cp312-manylinux_2_17_aarch64.whl",
+                "a-1-cp38-abi3-manylinux_2_28_aarch64.whl",
+            ),
+            0,
+        ),
+        (("a-1-py3-none-manylinux2014_aarch64.whl", "a-1-py3-none-any.whl"), 0),
+        (("a-1-cp313-cp313-manylinux_2_28_aarch64.whl", "a-1-py3-none-any.whl"), 1),
+        (("a-1-py3-none-manylinux_2_28_x86_64.whl", "a-1-py2.py3-none-any.whl"), 1),
+    ],
+)
+def test_the_wheel_that_an_installer_would_take(files: tuple[str, ...], best: int) -> None:
+    assert chooser.best(package(*files), chooser.ranks("aarch64")).name == files[best]
+
+
+def test_no_wheel_is_a_failure() -> None:
+    with pytest.raises(SystemExit, match="a: no wheel"):
+        chooser.best(package("a-1-cp312-cp312-macosx_11_0_arm64.whl"), chooser.ranks("aarch64"))
+
+
+def test_a_wheel_that_the_lock_does_not_allow_is_a_failure() -> None:
+    pylock = (
+        '[[packages]]\nname = "a"\nversion = "1"\n'
+        'wheels = [{ url = "x/a-1-py3-none-any.whl", size = 1, hashes = { sha256 = "%s" } }]\n'
+    )
+    lock = "a==1 \\\n    --hash=sha256:%s\n"
+    zeros, ones = "0" * 64, "1" * 64
+    assert list(chooser.choose("aarch64", pylock % zeros, lock % zeros))
+    for other in (lock % ones, (lock % zeros).replace("a==1", "a==2")):
+        with pytest.raises(SystemExit, match="digest is not in the lock"):
+            list(chooser.choose("aarch64", pylock % zeros, other))
+
+
+# --- what Nix makes of it -------------------------------------------------------------------------
+
+
+def test_nix_reads_the_wheels_as_they_are(packages: dict[str, Any]) -> None:
+    found = [chooser.Wheel(w["file"], w["sha256"], w["size"]) for w in packages["wheels"]]
+    assert found == listed()
+    assert packages["size"] == sum(wheel.size for wheel in listed())
+    for wheel in packages["wheels"]:
+        parts = (wheel[key] for key in ("pname", "version", "python", "abi", "platform"))
+        assert "-".join(parts) + ".whl" == wheel["file"]
+
+
+def test_versions_come_from_the_locks(packages: dict[str, Any]) -> None:
+    names = packages["names"]
+    assert names["engine"] == "glm53-engine-0.33.0"
+    assert names["exllamav3-ext"] == "exllamav3-ext-1.6.5"
+    assert names["glm53ctl"] == packages["portable"]["glm53ctl"]
+    text = "".join(file.read_text() for file in (ROOT / "nix/packages").glob("*.nix"))
+    assert not re.search(r"[0-9a-f]{64}|sha256-", text), "a hash outside lock/"
+    assert "0.33.0" not in text
+
+
+def test_only_what_is_named_is_unfree(packages: dict[str, Any]) -> None:
+    for name, meta in packages["meta"].items():
+        assert meta["unfree"] == (not all(meta["license"])), name
+        cuda = name in ("engine", "environment", "exllamav3-ext")
+        assert (meta["platforms"] == ["aarch64-linux"]) == cuda, name
+
+
+def test_the_program_has_what_it_imports(packages: dict[str, Any]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {canonicalize_name(re.split("[<>=]", one)[0]) for one in project["dependencies"]}
+    for files in packages["tools"].values():
+        assert wanted - {parse_wheel_filename(file)[0] for file in files} == chooser.FROM_NIXPKGS
+    assert "sdnotify" in packages["scripts"]["program"]
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "x86_64"])
+def test_the_program_is_that_of_its_lock(machine: str) -> None:
+    allowed = chooser.digests((ROOT / "lock/tool.txt").read_text())
+    order = chooser.ranks(machine)
+    for wheel in listed(ROOT / f"lock/tool-{machine}.wheels"):
+        name, version, _, tags = parse_wheel_filename(wheel.name)
+        assert wheel.sha256 in allowed[f"{name}=={version}"], wheel.name
+        assert tags & order.keys(), wheel.name
+
+
+def test_the_driver_and_the_verbs_are_found_by_name(packages: dict[str, Any]) -> None:
+    paths = packages["environment"]["appendRunpaths"]
+    assert "/run/opengl-driver/lib" in paths
+    assert any(path.endswith("rdma-core/lib") for path in paths), "NCCL opens libibverbs by name"
+    ignored = packages["environment"]["autoPatchelfIgnoreMissingDeps"]
+    assert {"libcuda.so.1", "libnvidia-ml.so.1"} <= set(ignored)
+    assert not any(name.startswith(("libtorch", "libcudart.so.13", "libc.so")) for name in ignored)
+
+
+def test_the_kernels_are_compiled_for_gb10_alone(packages: dict[str, Any]) -> None:
+    assert packages["cudaArch"] == "12.1a"
+    assert packages["ext"]["TORCH_CUDA_ARCH_LIST"] == "12.1a"
+    assert packages["ext"]["CUDA_HOME"] == packages["cudaHome"]
+    assert '[ "$(cat archs)" = sm_121a ]' in packages["scripts"]["ext"]
+
+
+@pytest.mark.parametrize(
+    "name", ["environment", "program", "engine", "ext", "units", "imports", "deploy"]
+)
+def test_the_build_scripts_are_shell(name: str, packages: dict[str, Any]) -> None:
+    words = ["bash", "-n", "-c", packages["scripts"][name]]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_units_lie_where_nixos_looks(packages: dict[str, Any], tmp_path: Path) -> None:
+    script = re.sub(r"/\S+/[^/\s]*services/\*", f"{ROOT}/services/*", packages["scripts"]["units"])
+    environment = {**os.environ, "out": str(tmp_path)}
+    subprocess.run(["bash", "-euc", script], env=environment, check=True)
+    made = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
+    assert made == {
+        f"lib/{file.name.split('.')[1]}.d/glm53.conf"
+        if file.suffix == ".conf"
+        else f"lib/systemd/system/{file.name}"
+        for file in (ROOT / "services").iterdir()
+    }
+
+
+def test_the_engine_is_made_of_links_and_its_scripts_run_in_it(
+    packages: dict[str, Any], tmp_path: Path
+) -> None:
+    """The script for real, with an environment of two files and no pip."""
+    base, out = tmp_path / "base", tmp_path / "out"
+    (base / "bin").mkdir(parents=True)
+    (base / "lib/python3.12/site-packages/vllm").mkdir(parents=True)
+    (base / "lib/python3.12/site-packages/vllm/a.py").write_text("")
+    (base / "bin/vllm").write_text(f"#!{base}/bin/python\nimport vllm\n")
+    (base / "bin/vllm").chmod(0o755)
+    (base / "bin/python").symlink_to(sys.executable)
+    (base / "pyvenv.cfg").write_text(f"home = /x\ncommand = python -m venv {base}\n")
+    (tmp_path / "pip").write_text("#!/bin/sh\n")
+    (tmp_path / "pip").chmod(0o755)
+    environment = next(w for w in packages["scripts"]["engine"].split() if "environment" in w)
+    script = packages["scripts"]["engine"].replace(environment, str(base))
+    script = "\n".join(line for line in script.splitlines() if not line.strip().startswith("ln -s"))
+    variables = {"out": str(out), "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    subprocess.run(["bash", "-euc", script], env=variables, check=True)
+    assert (out / "bin/vllm").read_text() == f"#!{out}/bin/python\nimport vllm\n"
+    assert os.access(out / "bin/vllm", os.X_OK)
+    assert (out / "bin/python").is_symlink()
+    assert (out / "lib/python3.12/site-packages/vllm/a.py").is_symlink()
+    assert str(base) not in (out / "pyvenv.cfg").read_text()
