@@ -10,6 +10,8 @@ ARGS ?=
 CASES ?= tests/cases/failures.yaml tests/cases/more.yaml
 TORCH_WHEELS ?= $(shell $(TOOL)/python -c 'from glm53ctl.engine.build import TORCH_INDEX as i; print(i)')/torch/
 UPGRADE ?=
+NIX ?=
+NIXPKGS_LIB ?=
 
 TOOL := .venv/bin
 # The stamps carry the path of the checkout: a virtual environment that was moved is broken.
@@ -21,7 +23,7 @@ COMPILE = $(TOOL)/uv pip compile --quiet --generate-hashes --no-annotate --no-he
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test lint types unit cases pair-smoke bench bench-weights lock clean help overlay-test exl3-parity
+.PHONY: setup demo test lint types unit cases pair-smoke plan-table bench bench-weights lock clean help overlay-test api-contract exl3-parity nix wheels
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -50,8 +52,15 @@ unit: $(TOOL_READY) ## the tests that need no engine
 overlay-test: setup ## the overlay inside the engine's Python
 	@.engine/bin/python tests/overlay/run.py $$($(TOOL)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') tests/overlay
 
+api-contract: setup ## the API of a real pair against what clients of both recipes know (3 to 6 minutes)
+	@$(TOOL)/python tests/engine/contract.py $(ARGS)
+
 exl3-parity: setup ## EXL3 served by one and two ranks against its dense twin (5 minutes)
 	@$(TOOL)/python tests/overlay/parity.py
+
+# NIX=/path/of/nix, NIXPKGS_LIB=DIR (the folder of nix-community/nixpkgs.lib): see docs/nix.md.
+nix: $(TOOL_READY) ## the flake: both machines evaluated, good and bad configurations
+	@NIX='$(NIX)' NIXPKGS_LIB='$(NIXPKGS_LIB)' $(TOOL)/python -m pytest -q tests/nix
 
 cases: $(TOOL_READY) ## recorded failures against the product's verdicts (CASES=FILE)
 	@$(TOOL)/python -m tests.cases $(CASES)
@@ -64,6 +73,9 @@ pair-table: setup ## all faults on both sides, what is missing of it: docs/relia
 
 pair-soak: setup ## 200 random faults in a row (root, hours)
 	@PYTHONPATH=tests $(TOOL)/python -m tests.pair.soak $(ARGS)
+
+plan-table: $(TOOL_READY) ## what `plan` predicts against every published figure
+	@$(TOOL)/python -m glm53ctl.budget.published
 
 bench: setup ## what supervision costs: time to the first answer, as a ratio
 	@$(TOOL)/python tests/bench/start.py $(ARGS)
@@ -83,6 +95,22 @@ lock: $(TOOL_READY) $(TOOL)/uv ## compile lock/*.txt anew
 	@$(COMPILE) lock/engine-cuda-aarch64.in -o lock/engine-cuda-aarch64.txt \
 		-c lock/engine-cuda-aarch64.constraint --only-binary :all: \
 		--python-version 3.12 --python-platform aarch64-manylinux_2_39
+	@$(MAKE) --no-print-directory wheels
+
+# What of the locks Nix installs: for each machine the one file of each package, by name and digest.
+PYLOCK = $(TOOL)/uv pip compile --quiet --format pylock.toml --python-version 3.12
+wheels: $(TOOL_READY) $(TOOL)/uv
+	@$(PYLOCK) lock/engine-cuda-aarch64.txt -o lock/pylock.toml --no-deps --only-binary :all: \
+		--python-platform aarch64-manylinux_2_39
+	@$(TOOL)/python nix/wheels.py aarch64 lock/pylock.toml lock/engine-cuda-aarch64.txt \
+		> lock/engine-cuda-aarch64.wheels
+	@for machine in aarch64 x86_64; do \
+		$(PYLOCK) pyproject.toml -o lock/pylock.toml -c lock/tool.txt \
+			--python-platform $$machine-manylinux_2_39 && \
+		$(TOOL)/python nix/wheels.py $$machine lock/pylock.toml lock/tool.txt \
+			> lock/tool-$$machine.wheels || exit 1; \
+	done
+	@rm lock/pylock.toml
 
 clean: ## remove the tools, the engine and what the demo and the tests left
 	@[ ! -d .bed ] || $(TOOL)/python -m tests.pair.bed down

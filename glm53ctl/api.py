@@ -33,6 +33,11 @@ class Question:
     think: bool = True
 
 
+def authorization(key: str | None) -> dict[str, str]:
+    """Return the header that carries the API key; none without a key."""
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
 def stream_answer(
     base_url: str, model: str, headers: Mapping[str, str], question: Question
 ) -> Iterator[Piece]:

@@ -17,7 +17,9 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.style import Style
 
-from glm53ctl.api import Question, stream_answer
+from glm53ctl.api import Question, authorization, stream_answer
+from glm53ctl.bench.commands import app as bench_app
+from glm53ctl.budget.commands import plan_command
 from glm53ctl.checks.commands import app as doctor_app
 from glm53ctl.config.schema import Config, Paths, Watchdog
 from glm53ctl.config.sources import Loaded, load
@@ -39,7 +41,7 @@ app = typer.Typer(
     help="One GLM-5.3-Flash server on two DGX Sparks: start it, watch it, ask why not.",
 )
 config_app = typer.Typer(no_args_is_help=True, help="Show, check and import configurations.")
-plan_app = typer.Typer(no_args_is_help=True, help="Show what would be started.")
+plan_app = typer.Typer(invoke_without_command=True, callback=plan_command)
 engine_app = typer.Typer(no_args_is_help=True, help="Install and check the CPU engine.")
 overlay_app = typer.Typer(no_args_is_help=True, help="Check the plugin in the engine.")
 app.add_typer(config_app, name="config")
@@ -48,6 +50,7 @@ app.add_typer(engine_app, name="engine")
 app.add_typer(doctor_app, name="doctor")
 app.add_typer(overlay_app, name="overlay")
 app.add_typer(weights_app, name="weights")
+app.add_typer(bench_app, name="bench")
 app.command("explain")(explain_command)
 app.command("prepare", hidden=True)(prepare_command)
 app.command("reclaim", hidden=True)(reclaim_command)
@@ -187,7 +190,7 @@ def record_exit(
 def _config_or_default(path: Path | None, wanted: Callable[[Config], str], default: str) -> str:
     """Return one setting; its default when the configuration cannot be used."""
     try:
-        return wanted(_look_up(path))
+        return wanted(load(path, rules=False, with_run=False).config)
     except UserError:
         return default
 
@@ -245,7 +248,7 @@ def ask(
     settings = _look_up(config)
     plan = plan_rank(settings, 0)
     key = read_secrets(plan, os.environ).get(API_KEY)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers = authorization(key)
     question = Question(text, max_tokens, think=think)
     thinking = False
     for piece in stream_answer(plan.base_url or "", settings.serve.model_name, headers, question):

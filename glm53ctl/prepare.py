@@ -209,11 +209,12 @@ def prepare_command(
     undo: Annotated[bool, typer.Option("--undo", help="Take it back.")] = False,
 ) -> None:
     """Set clock cap and memory reserve for the ranks (what glm53-prepare.service runs)."""
-    settings = load(config, rules=False).config
+    # Root without capabilities cannot read what belongs to the ranks' user.
+    settings = load(config, rules=False, with_run=False).config
     for sentence in restore(settings) if undo else apply(settings):
         print(sentence)
 
 
 def reclaim_command(config: ConfigOption = None) -> None:
     """Turn page cache into free memory (what glm53-reclaim.service runs)."""
-    print(reclaim(load(config, rules=False).config))
+    print(reclaim(load(config, rules=False, with_run=False).config))

@@ -269,13 +269,17 @@ def gather(
     problems: Problems,
     *,
     required: bool,
+    with_run: bool = True,
 ) -> Leaves:
-    """Return every setting that any layer says, as the highest one says it."""
+    """Return every setting that any layer says, as the highest one says it.
+
+    `with_run` counts the settings of one run, which only the ranks' user and root may read.
+    """
     line = command_line(overrides, problems)
     env = _environment(environ, problems)
     file = _file(file_path, Layer.FILE, problems, required=required)
     run_dir = _run_dir(_merged([line, env, file]))
-    override = one_run(run_dir, problems) if run_dir is not None else {}
+    override = one_run(run_dir, problems) if with_run and run_dir is not None else {}
     said = [line, override, env, file]
     leaves = _merged([*said, _profile(said, problems)])
     if leaves.get("profile") and str(leaves["profile"].value) not in PROFILES:

@@ -33,6 +33,7 @@ LONG: Tree = {
     "spec": {"method": "dflash"},  # 7 tokens a step; a number here would bind mtp as well
     "dense": "q4",  # what it saves is the room for the longer window
     "media": {"enable": True, "images": 50, "videos": 4, "max_frames": 128, "skip_profiling": True},
+    "api": {"reasoning_field": "both", "deterministic": True},
 }
 """The figures of the TensorFold recipe: the model's whole window, more media."""
 
@@ -53,7 +54,8 @@ DEMO: Tree = {
     "kv": {"dtype": "auto", "bytes": 33_554_432},  # the CPU engine sizes by bytes, in 32 MiB here
     "spec": {"method": "none"},
     "media": {"enable": False},
-    "thinking": {"parser": "glm45", "tool_parser": "glm47"},
+    # The tiny model has a template of its own, which knows no efforts.
+    "thinking": {"parser": "glm45", "tool_parser": "glm47", "template": "checkpoint"},
     "memory": {"floor_gib": 0.3, "start_gib": 2.0},
 }
 """Two CPU ranks of a tiny model, for a laptop without a GPU."""

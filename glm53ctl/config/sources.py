@@ -67,15 +67,17 @@ def load(
     overrides: Sequence[str] = (),
     environ: Mapping[str, str] = os.environ,
     rules: bool = True,
+    with_run: bool = True,
 ) -> Loaded:
-    """Read the configuration from all its sources.
+    """Read the configuration from all its sources; those of one run can be left out.
 
     Without `path` the default file is read when it exists. `overrides` are the command line's
     `path=value` words. Raises `ConfigError` with every mistake at once; with `rules=False`
     combinations are not judged.
     """
     problems = Problems()
-    leaves = gather(path or DEFAULT_FILE, overrides, environ, problems, required=path is not None)
+    file, required = path or DEFAULT_FILE, path is not None
+    leaves = gather(file, overrides, environ, problems, required=required, with_run=with_run)
     config, findings = _judged(leaves, problems, environ, rules=rules)
     origins = {key: leaves[key].origin if key in leaves else DEFAULT for key in LEAVES}
     return Loaded(config, origins, [f for f in findings if f.severity is Severity.WARN])

@@ -78,13 +78,34 @@ def overlay_settings(config: Config) -> str:
     entrypoints/openai/chat_completion/serving.py).
     """
     ablit = config.ablit.model_dump(exclude={"enable"}) if config.ablit.enable else None
-    return compact(
-        {
-            "ablit": ablit,
-            "default_max_tokens": config.serve.default_max_tokens,
-            "dense": config.dense,
-        }
-    )
+    return compact({"ablit": ablit, "api": _api(config), "dense": config.dense})
+
+
+def _api(config: Config) -> dict[str, object]:
+    """Return what the API's middleware goes by."""
+    media, api, serve = config.media, config.api, config.serve
+    return {
+        "window": serve.max_model_len,
+        "max_active": serve.max_num_seqs + api.max_waiting,
+        "body_mib": api.body_mib,
+        "default_max_tokens": serve.default_max_tokens,
+        "deterministic": api.deterministic,
+        "reasoning_field": api.reasoning_field,
+        "template": "checkpoint" if config.thinking.chat_template else config.thinking.template,
+        "watchdog_report": f"{config.paths.run_dir}/watchdog.json",
+        "media": {
+            "images": media.images if media.enable else 0,
+            "videos": media.videos if media.enable else 0,
+            "image_mib": media.image_mib,
+            "images_mib": media.images_mib,
+            "video_mib": media.video_mib,
+            "videos_mib": media.videos_mib,
+            "image_tokens": media.image_tokens,
+            "request_image_tokens": media.request_image_tokens,
+            "urls": media.urls,
+            "domains": media.url_domains,
+        },
+    }
 
 
 PLUGINS = "glm53,glm53_api"
@@ -124,6 +145,20 @@ COMMON = (
             "ablit.hidden_size",
             "serve.default_max_tokens",
             "dense",
+            "api.body_mib",
+            "api.max_waiting",
+            "api.deterministic",
+            "api.reasoning_field",
+            "thinking.template",
+            "media.image_mib",
+            "media.images_mib",
+            "media.video_mib",
+            "media.videos_mib",
+            "media.image_tokens",
+            "media.request_image_tokens",
+            "media.urls",
+            "media.url_domains",
+            "paths.run_dir",
         ),
     ),
     Variable("XDG_CACHE_HOME", _cache(""), CACHES),

@@ -119,7 +119,10 @@ def graphs(config: Config) -> list[str]:
 
 
 def media(config: Config) -> list[str]:
-    """Return what prompts may carry besides text, and from where."""
+    """Return what prompts may carry besides text.
+
+    The engine fetches from nowhere: where `media.urls` allows it, the overlay's middleware does.
+    """
     if not config.media.enable:
         return ["--language-model-only"]
     argv = [
@@ -130,18 +133,18 @@ def media(config: Config) -> list[str]:
     ]
     if config.media.skip_profiling:
         argv.append("--skip-mm-profiling")
-    domains = config.media.url_domains if config.media.urls else (CLOSED_DOMAIN,)
-    return [*argv, "--allowed-media-domains", *domains] if domains else argv
+    return [*argv, "--allowed-media-domains", CLOSED_DOMAIN]
 
 
 def _stock_efforts(config: Config) -> dict[str, str]:
-    """Return the efforts to rewrite: none with an own template, which is taken to know them all.
+    """Return the efforts to rewrite: only those of the checkpoint's template, as it knows few.
 
     The CPU engine (vLLM 0.32.0) has no `--reasoning-effort-map`, and its tiny model no template
     that thinks.
     """
-    stock = config.thinking.chat_template is None and config.engine.platform == "cuda"
-    return STOCK_EFFORTS if stock else {}
+    thinking = config.thinking
+    stock = thinking.chat_template is None and thinking.template == "checkpoint"
+    return STOCK_EFFORTS if stock and config.engine.platform == "cuda" else {}
 
 
 def thinking(config: Config) -> list[str]:
@@ -160,6 +163,14 @@ def thinking(config: Config) -> list[str]:
         kwargs = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
         argv += ["--default-chat-template-kwargs", compact(kwargs)]
     return argv
+
+
+MIDDLEWARE = "glm53_overlay.api.middleware.Middleware"
+
+
+def middleware(config: Config) -> list[str]:
+    """Return what stands between clients and the engine's server: the overlay."""
+    return ["--middleware", MIDDLEWARE]
 
 
 def platform(config: Config) -> list[str]:
@@ -213,17 +224,18 @@ OPTIONS = (
             "--limit-mm-per-prompt": ("media.images", "media.videos"),
             "--media-io-kwargs": ("media.max_frames",),
             "--skip-mm-profiling": ("media.skip_profiling",),
-            "--allowed-media-domains": ("media.urls", "media.url_domains"),
+            "--allowed-media-domains": (),
         },
     ),
     Option(
         thinking,
         {
             "--enable-auto-tool-choice": ("thinking.tool_parser",),
-            "--reasoning-effort-map": ("thinking.chat_template",),
+            "--reasoning-effort-map": ("thinking.template",),
             "--default-chat-template-kwargs": ("thinking.default_effort",),
         },
     ),
+    Option(middleware, {"--middleware": ()}),
     Option(
         platform,
         {

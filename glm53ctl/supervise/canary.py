@@ -19,7 +19,7 @@ _NOT_THE_API = (ValueError, LookupError, TypeError)
 """What an answer in any other form than the API's ends in; also a key that no header can carry."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # not frozen: an exception is given its traceback
 class CanaryError(Exception):
     """The pair answered wrong or not at all; `code` names the kind."""
 

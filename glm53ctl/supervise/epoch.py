@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from glm53ctl import weights
+from glm53ctl.api import authorization
 from glm53ctl.checks.fabric import Fabric, drift
 from glm53ctl.checks.start import fabric_here, fabric_of_pair
 from glm53ctl.config.schema import Config
@@ -237,11 +238,10 @@ class Epoch:
         return self.canary is not None and self.canary.done() and not self.canary.exception()
 
     def _target(self) -> Target:
-        key = self._api_key
         return Target(
             base_url=self.plan.base_url or "",
             model=self.config.serve.model_name,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers=authorization(self._api_key),
             speculates=self.config.spec_tokens > 0,
         )
 
@@ -264,7 +264,10 @@ class Epoch:
     async def _poll_counters(self) -> None:
         base_url = self.plan.base_url or ""
         async with httpx.AsyncClient(
-            base_url=base_url, timeout=HTTP_SECONDS, trust_env=False
+            base_url=base_url,
+            headers=authorization(self._api_key),
+            timeout=HTTP_SECONDS,
+            trust_env=False,
         ) as client:
             while True:
                 counters = await read_counters(client)

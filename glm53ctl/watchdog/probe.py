@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from glm53ctl.api import authorization
 from glm53ctl.config.schema import Config
 from glm53ctl.errors import UserError
 from glm53ctl.plan import plan_rank, read_secrets
@@ -36,14 +37,17 @@ async def probe(config: Config) -> Probed:
     target = Target(
         base_url=plan.base_url or "",
         model=config.serve.model_name,
-        headers={"Authorization": f"Bearer {key}"} if key else {},
+        headers=authorization(key),
         speculates=False,  # its acceptance is not for every minute
     )
     try:
         await ask_canary(target, config.canary, config.watchdog.probe_deadline_seconds)
     except CanaryError as error:
         cause = error.__cause__
-        asked_wrong = isinstance(cause, httpx.HTTPStatusError) and cause.response.is_client_error
-        verdict = Probe.UNCLEAR if asked_wrong else Probe.BAD
+        refused = isinstance(cause, httpx.HTTPStatusError) and (
+            # With Retry-After it is the overlay that refuses, at the watchdog's own word.
+            cause.response.is_client_error or "retry-after" in cause.response.headers
+        )
+        verdict = Probe.UNCLEAR if refused else Probe.BAD
         return Probed(verdict, error.message, isinstance(cause, httpx.TimeoutException))
     return Probed(Probe.GOOD)

@@ -4,6 +4,7 @@ import os
 import queue
 import random
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -169,9 +170,8 @@ class Fetch:
         problem = judge_owner(entries, os.geteuid(), os.getegid())
         if problem is not None:
             raise refuse(problem)
-        probe = directory / f".probe.{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=directory):  # without a name: a kill here leaves nothing
+            pass
 
     def _listing(self, source: Source) -> Manifest:
         def ask() -> Manifest:

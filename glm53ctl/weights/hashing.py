@@ -1,5 +1,6 @@
 """Reading files to judge them, without filling the page cache that the GPU needs as memory."""
 
+import contextlib
 import errno
 import hashlib
 import mmap
@@ -22,8 +23,7 @@ def blocks(path: Path, end: int) -> Iterator[memoryview]:
     """
     fd, direct = _open_direct(path)
     try:
-        buffer, offset = mmap.mmap(-1, BLOCK_BYTES), 0  # page-aligned, as O_DIRECT wants it
-        view = memoryview(buffer)
+        view, offset = memoryview(_buffer()), 0
         while offset < end:
             try:
                 count = os.preadv(fd, [view], offset)
@@ -41,6 +41,18 @@ def blocks(path: Path, end: int) -> Iterator[memoryview]:
             offset += count
     finally:
         os.close(fd)
+
+
+def _buffer() -> mmap.mmap:
+    """Return memory for one block, aligned to pages as O_DIRECT wants it.
+
+    Private and in one huge page where possible: the kernel pins every page of it for every read,
+    which costs a tenth of the hashing with small shared ones.
+    """
+    buffer = mmap.mmap(-1, BLOCK_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        buffer.madvise(mmap.MADV_HUGEPAGE)
+    return buffer
 
 
 def _open_direct(path: Path) -> tuple[int, bool]:

@@ -7,16 +7,24 @@ function ends the process.
 
 
 def register() -> None:
-    """Add EXL3 to vLLM, or end this process. Raises OverlayError."""
+    """Add EXL3 and what the settings ask for to vLLM, or end this process. Raises OverlayError."""
     import vllm
     from vllm.model_executor.layers.quantization import register_quantization_config
     from vllm.platforms import current_platform
 
-    from glm53_overlay import contract
+    from glm53_overlay import contract, guards, settings, template
 
     contract.require_known(vllm.__version__, current_platform.device_type)
     contract.require_kept()
+    guards.before_loading(current_platform)
 
     from glm53_overlay.exl3.config import NAME, Exl3Config
 
     register_quantization_config(NAME)(Exl3Config)
+
+    wanted = settings.load()
+    template.install(wanted.api)
+    if wanted.ablit is not None:
+        from glm53_overlay import ablit
+
+        ablit.install(wanted.ablit)

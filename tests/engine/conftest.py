@@ -23,7 +23,7 @@ from glm53ctl.supervise.local import LocalPair
 from glm53ctl.supervise.proctree import adopt_orphans, descendants
 
 REPOSITORY = Path(__file__).parents[2]
-START_SECONDS = 150.0
+START_SECONDS = 240.0
 COMMAND_SECONDS = 120.0
 
 

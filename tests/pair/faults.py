@@ -74,14 +74,14 @@ def _process_faults() -> list[Fault]:
                 f"kill_supervisor_{rank}",
                 f"SIGKILL to the supervisor on the {where}",
                 _signal(rank, "supervisor", KILL),
-                says="RANK_LOST",
+                says="_LOST",
                 plain=False,
             ),
             Fault(
                 f"freeze_supervisor_{rank}",
                 f"SIGSTOP to the supervisor on the {where}",
                 _signal(rank, "supervisor", STOP),
-                says="RANK_LOST",
+                says="_LOST",
                 plain=False,
             ),
         ]

@@ -72,7 +72,7 @@ class Client:
             self.longest = max(self.longest, time.monotonic() - asked)
 
 
-def measure(side: Side, fault: Fault) -> Measurement:
+def measure(side: Side, fault: Fault, serve_seconds: float = SERVE_SECONDS) -> Measurement:
     """Hurt a serving pair once; it serves again afterwards, by hand if not by itself."""
     side.until_serving()
     engines = {pid for rank in fault.survivors for pid in side.engine(rank)}
@@ -84,7 +84,7 @@ def measure(side: Side, fault: Fault) -> Measurement:
             said = _refusal(side, fault) or said
         fault.mend(side)
         mended = time.monotonic()
-        serving = _seconds(side.serves, SERVE_SECONDS, mended)
+        serving = _seconds(side.serves, serve_seconds, mended)
     if fault.follows != "refuse":
         said = side.said()
     left = sum(Path(f"/proc/{pid}").exists() for pid in engines) if stopped is None else 0

@@ -15,6 +15,7 @@ from glm53ctl.demo.run import DemoFiles
 from .faults import BY_NAME
 from .measure import measure
 from .serving import ServingPair, demo_settings
+from .side import START_SECONDS
 
 REPRESENTATIVE = (
     "kill_worker_1",
@@ -61,7 +62,7 @@ def test_both_hosts_boot_into_service(pair):
 def test_the_pair_does_what_must_follow(pair, name):
     fault = BY_NAME[name]
     before = pair.until_ready()
-    seen = measure(pair, fault)
+    seen = measure(pair, fault, START_SECONDS)
     after = pair.until_ready()
 
     assert fault.says in seen.said, pair.evidence()

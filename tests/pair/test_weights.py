@@ -62,10 +62,17 @@ def pair(whole_bed, product, hub, tmp_path_factory):
     return made
 
 
-def weights(pair: ServingPair, rank: int) -> dict:
-    """Return what `glm53ctl weights status` says on a host."""
+def the_set(pair: ServingPair, rank: int) -> dict:
+    """Return what `glm53ctl weights status` says of the model on a host."""
     done = pair.hosts[rank].exec("glm53ctl", "weights", "status", "--json", check=False)
-    return json.loads(done.stdout)
+    (found,) = json.loads(done.stdout)["sets"]
+    return found
+
+
+def is_verified(pair: ServingPair, rank: int) -> bool:
+    """Say whether a host may serve what it has."""
+    found = the_set(pair, rank)
+    return found["verified_bytes"] == found["bytes"] > BALLAST_BYTES and not found["findings"]
 
 
 def pulled(pair: ServingPair) -> int:
@@ -78,7 +85,7 @@ def pulled(pair: ServingPair) -> int:
 def test_a_fresh_pair_fetches_pulls_and_serves_through_a_cut_and_a_reboot(pair, hub):
     pair.bed.reboot(*pair.hosts)
     wait_for(lambda: pulled(pair) > BALLAST_BYTES / 8, "the worker to pull", START_SECONDS)
-    assert weights(pair, 0)["sets"][0]["right"]
+    assert is_verified(pair, 0)
 
     pair.bed.network.mute(WORKER, RAIL1)
     before = pulled(pair)
@@ -89,10 +96,8 @@ def test_a_fresh_pair_fetches_pulls_and_serves_through_a_cut_and_a_reboot(pair, 
     pair.bed.reboot(pair.hosts[0])
     assert pulled(pair) >= before
     pair.until_ready()
-    for rank in (0, 1):
-        (found,) = weights(pair, rank)["sets"]
-        assert found["right"]
-        assert found["verified_bytes"] == found["bytes"] > BALLAST_BYTES
+    assert is_verified(pair, 0)
+    assert is_verified(pair, 1)
     assert pair.ask() == pair.config.canary.expect
     # The worker had everything from the head, and the head everything once.
     assert all(hub.sent[name] == blob.size for name, blob in hub.repos[REPO, COMMIT].items())
@@ -124,4 +129,4 @@ def test_a_damaged_file_is_not_served_and_comes_anew_from_the_head(pair, hub):
     wait_for(blocked, "the rank to name the file", 60)
     worker.exec("systemctl", "restart", "--no-block", "glm53-weights.service")
     pair.until_ready(before.epoch)
-    assert weights(pair, 1)["sets"][0]["right"]
+    assert is_verified(pair, 1)

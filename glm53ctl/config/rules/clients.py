@@ -131,8 +131,7 @@ RULES: tuple[Rule, ...] = (
         "CFG_MEDIA_HOSTS",
         ("media.urls", "media.url_domains"),
         _any_media_host,
-        "the server would fetch from any host a prompt names, those of the private network "
-        "included.",
+        "the server would fetch from any public host that a prompt names.",
         "List the hosts in media.url_domains.",
         Severity.WARN,
     ),

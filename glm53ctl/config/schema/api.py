@@ -19,6 +19,14 @@ class Api(Section):
     """File with the API key; left out, the systemd credential `api-key`; without both, no key."""
     open: bool = False
     """Say so if everybody who reaches the address may use the server without a key."""
+    body_mib: Annotated[float, Field(gt=0, le=4096)] = 96
+    """Largest body of a request, in MiB; base64 makes media a third larger."""
+    max_waiting: Annotated[int, Field(ge=0, le=10_000)] = 64
+    """Requests that may wait beyond `serve.max_num_seqs`; more get 429 with Retry-After."""
+    reasoning_field: Literal["reasoning", "reasoning_content", "both"] = "reasoning"
+    """Name of the thoughts in chat answers: vLLM's, the TensorFold recipe's, or both."""
+    deterministic: bool = False
+    """Give requests without a seed one made of their prompt: the same request, the same answer."""
 
 
 class Thinking(Section):
@@ -33,8 +41,11 @@ class Thinking(Section):
         Knob(vllm_recipe="GLM53_DEFAULT_REASONING_EFFORT", tensorfold="REASONING_EFFORT"),
     ] = None
     """Effort of requests that name none; left out, the chat template's own."""
+    template: Literal["appliance", "checkpoint"] = "appliance"
+    """The appliance's chat template obeys every effort, `none` included; the checkpoint's always
+    thinks and knows no images."""
     chat_template: Annotated[str | None, Knob(flag="--chat-template")] = None
-    """Path of a chat template; left out, the checkpoint's."""
+    """Path of a chat template that takes the place of both."""
 
 
 class Media(Section):
@@ -48,8 +59,20 @@ class Media(Section):
     """Videos in one request."""
     skip_profiling: Annotated[bool, Knob(vllm_recipe="SKIP_MM_PROFILING")] = True
     """Do not size memory with the largest image: that alone can exhaust a Spark."""
+    image_mib: Annotated[float, Field(gt=0)] = 10
+    """Largest image, in MiB before base64."""
+    images_mib: Annotated[float, Field(gt=0)] = 64
+    """All images of one request."""
+    video_mib: Annotated[float, Field(gt=0)] = 64
+    """Largest video, in MiB before base64."""
+    videos_mib: Annotated[float, Field(gt=0)] = 96
+    """All videos of one request."""
+    image_tokens: Annotated[int, Field(ge=1, le=8192), Knob(vllm_recipe="MM_IMAGE_TOKENS")] = 2048
+    """Tokens of one image; a larger image is scaled down to it."""
+    request_image_tokens: Annotated[int, Field(ge=1)] = 16_384
+    """Tokens that all images of a request share; many images are scaled down further."""
     urls: Annotated[bool, Knob(tensorfold="VISION_URLS")] = False
-    """Fetch media from http(s) URLs; otherwise data URLs only."""
+    """Fetch media from http(s) URLs of public addresses; otherwise data URLs only."""
     url_domains: tuple[str, ...] = ()
     """Hosts that media may come from when `urls` is on; empty means any."""
     max_frames: Annotated[

@@ -5,13 +5,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from vllm.config import get_current_vllm_config
 from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
 from vllm.model_executor.layers.quantization.base_config import (
     QuantizationConfig,
     QuantizeMethodBase,
 )
+from vllm.platforms import current_platform
 
+from glm53_overlay import guards
 from glm53_overlay.errors import OverlayError
 from glm53_overlay.exl3.format import MULTIPLIER
 from glm53_overlay.exl3.method import Exl3MoEMethod
@@ -85,10 +88,22 @@ class Exl3Config(QuantizationConfig):
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
         """Return how a layer is kept: routed experts packed, linear layers as they are."""
         if isinstance(layer, RoutedExperts):
+            guards.require_engine(get_current_vllm_config(), _capability())
             return Exl3MoEMethod(layer.moe_config, self.bits, self.codebook)
         if isinstance(layer, LinearBase):
             return UnquantizedLinearMethod()
         return None
+
+    def maybe_update_config(
+        self, model_name: str, hf_config: Any = None, revision: str | None = None
+    ) -> None:
+        """Look at the model's config before anything is built. Raises OverlayError."""
+        guards.require_model(hf_config)
+
+
+def _capability() -> int | None:
+    found = current_platform.get_device_capability()
+    return None if found is None else int(found.major)
 
 
 def _refusal(key: str, value: object, rule: str) -> OverlayError:

@@ -85,7 +85,7 @@ def test_words_that_no_command_takes_are_a_usage_error(run, words):
     assert said.out == ""
 
 
-@pytest.mark.parametrize("words", [(), ("config",), ("plan",), ("engine",)])
+@pytest.mark.parametrize("words", [(), ("config",), ("weights",), ("engine",)])
 def test_without_a_command_the_help_is_shown_and_nothing_is_done(run, words):
     said = run(*words)
     assert "Usage:" in said.out

@@ -37,6 +37,7 @@ SEVERAL_ROOMS = {
     "CACHE_NOT_WRITABLE": "the cache is another user's: for the doctor, and for a fetch",
     "API_KEY_IN_ARGV": "a key in a command line: of the configuration, and of a report",
     "CFG_FORBIDDEN": "a setting that does not work: of the configuration, and of a report",
+    "FILE_UNREADABLE": "a file that cannot be read, whatever it is for",
     "FILE_REFUSED": "a file that cannot be written, whatever it is for",
     "MEM_FLOOR": "memory below the floor: seen by the doctor, and ended by the supervisor",
     "MEM_FOREIGN": "others have the memory: before a start, and for `reclaim`",

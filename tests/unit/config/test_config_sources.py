@@ -287,6 +287,14 @@ def test_an_override_lasts_until_it_is_cleared(tmp_path: Path) -> None:
     assert given(*base).config == config
 
 
+def test_who_may_not_read_the_settings_of_one_run_can_do_without(tmp_path: Path) -> None:
+    words = (*VALID, f"paths.run_dir={tmp_path}")
+    (tmp_path / "override.yaml").mkdir()  # cannot be read, not even by root
+    with pytest.raises(ConfigError):
+        load(overrides=words)
+    assert load(overrides=words, with_run=False).config.paths.run_dir == str(tmp_path)
+
+
 @pytest.mark.parametrize(
     "word", ["serve.max_num_seqs=0", "kv.dtype=nvfp4", "no.such=1", "paths.run_dir=/x"]
 )

@@ -102,7 +102,21 @@ def test_compiled_kernels_of_one_engine_are_not_found_by_another() -> None:
 
 def test_the_plugin_gets_what_vllm_has_no_flag_for() -> None:
     overlay = json.loads(env(dense="q4", serve={"default_max_tokens": 9})["GLM53_OVERLAY"])
-    assert overlay == {"ablit": None, "default_max_tokens": 9, "dense": "q4"}
+    assert set(overlay) == {"ablit", "api", "dense"}
+    assert (overlay["ablit"], overlay["dense"]) == (None, "q4")
+    assert overlay["api"].items() >= {
+        ("default_max_tokens", 9),
+        ("window", 900_000),
+        ("max_active", 4 + 64),
+        ("template", "appliance"),
+        ("reasoning_field", "reasoning"),
+        ("watchdog_report", "/run/glm53/watchdog.json"),
+    }
+    assert overlay["api"]["media"].items() >= {("images", 4), ("image_mib", 10), ("urls", False)}
+    text_only = json.loads(env(media={"enable": False})["GLM53_OVERLAY"])["api"]["media"]
+    assert (text_only["images"], text_only["videos"]) == (0, 0)
+    own = json.loads(env(thinking={"chat_template": "/t.jinja"})["GLM53_OVERLAY"])["api"]
+    assert own["template"] == "checkpoint"
     ablit = json.loads(env(ablit={"enable": True, "alpha": 1.0})["GLM53_OVERLAY"])["ablit"]
     assert ablit == {
         "direction": "dealign",

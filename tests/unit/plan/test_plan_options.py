@@ -130,16 +130,16 @@ def test_media_off_is_text_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("media", "domains"),
-    [
-        ({}, ("invalid.localhost",)),
-        ({"url_domains": ["a.example"]}, ("invalid.localhost",)),
-        ({"urls": True, "url_domains": ["a.example", "b.example"]}, ("a.example", "b.example")),
-        ({"urls": True}, None),
-    ],
+    "media", [{}, {"urls": True}, {"urls": True, "url_domains": ["a.example"]}]
 )
-def test_media_urls_are_closed_unless_opened(media: Any, domains: tuple[str, ...] | None) -> None:
-    assert flags(config(media=media)).get("--allowed-media-domains") == domains
+def test_the_engine_itself_fetches_from_nowhere(media: Any) -> None:
+    assert flags(config(media=media))["--allowed-media-domains"] == ("invalid.localhost",)
+
+
+def test_the_middleware_stands_before_every_engine() -> None:
+    for profile in ("vllm-recipe", "long", "demo"):
+        given = flags(config(profile))["--middleware"]
+        assert given == ("glm53_overlay.api.middleware.Middleware",)
 
 
 def test_tools_need_their_parser() -> None:
@@ -153,9 +153,12 @@ def test_tools_need_their_parser() -> None:
     [
         ({"default_effort": "high"}, {"reasoning_effort": "high", "enable_thinking": True}),
         # The checkpoint's own template always thinks; `none` would be its longest.
-        ({"default_effort": "none"}, {"reasoning_effort": "low", "enable_thinking": True}),
         (
-            {"default_effort": "none", "chat_template": "/t.jinja"},
+            {"default_effort": "none", "template": "checkpoint"},
+            {"reasoning_effort": "low", "enable_thinking": True},
+        ),
+        (
+            {"default_effort": "none"},
             {"reasoning_effort": "none", "enable_thinking": False},
         ),
     ],
@@ -166,9 +169,11 @@ def test_default_effort(thinking: Any, kwargs: Any) -> None:
 
 
 def test_efforts_are_mapped_for_the_checkpoints_template_only() -> None:
-    stock = json.loads(flags(config())["--reasoning-effort-map"][0])
+    checkpoint = {"template": "checkpoint"}
+    stock = json.loads(flags(config(thinking=checkpoint))["--reasoning-effort-map"][0])
     assert stock == {"none": "low", "minimal": "low", "medium": "high", "xhigh": "max"}
     assert "--reasoning-effort-map" not in flags(config(thinking={"chat_template": "/t.jinja"}))
+    assert "--reasoning-effort-map" not in flags(config())
     assert "--reasoning-effort-map" not in flags(config("demo"))
     assert "--default-chat-template-kwargs" not in flags(config())
 
@@ -210,7 +215,6 @@ NOT_THE_ENGINES = {
     "watchdog",
     "supervise",
     "canary",
-    "paths.run_dir",
 }
 IN_EVERY_PLAN = {
     "nodes",

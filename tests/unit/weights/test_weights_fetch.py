@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hub import Blob, Fault
+from hub import Asked, Blob, Fault
 from weight_world import COMMIT, MIRROR, ORIGIN, ORIGIN_COMMIT, QUICK, World, shard, wanted_bytes
 
 from glm53ctl.errors import UserError
@@ -625,7 +625,7 @@ def test_a_dead_fetcher_blocks_nobody(world):
 CHILD = """
 import sys, threading
 from pathlib import Path
-sys.path.insert(0, {here!r})
+sys.path[:0] = {path!r}
 from weight_world import World
 from hub import Hub
 world = World(Path({root!r}), Hub(url={url!r}))
@@ -645,6 +645,22 @@ for line in sys.stdin:
 """
 
 
+def bytes_here(world) -> dict[str, int]:
+    """Return how much of each file is on the disk."""
+    found = world.weight_set.directory.rglob("*")
+    return {f.name.removesuffix(".incomplete"): f.stat().st_size for f in found if f.is_file()}
+
+
+def goes_on_where_it_was(asked: list[Asked], kept: dict[str, int]) -> None:
+    """Check that the first request for each file asks for the first byte that is not here."""
+    seen = set()
+    for one in asked:
+        if one.method == "GET" and one.path.startswith("/storage") and one.name not in seen:
+            seen.add(one.name)
+            words = one.headers.get("Range", "bytes=0-")
+            assert words == f"bytes={kept.get(one.name, 0)}-", (one.name, words, kept)
+
+
 def test_fifty_kills_at_random_points_lose_no_byte_and_accept_no_bad_set(world):
     """One process forks a fetcher for each kill, so that fifty starts of Python are not waited for.
 
@@ -655,7 +671,7 @@ def test_fifty_kills_at_random_points_lose_no_byte_and_accept_no_bad_set(world):
     dice = random.Random(seed)  # noqa: S311
     kills = 50
     world.hub.fault = lambda a: Fault(slow=0.02) if a.path.startswith("/storage") else None
-    program = CHILD.format(here=str(Path(__file__).parent), root=str(world.root), url=world.hub.url)
+    program = CHILD.format(path=sys.path, root=str(world.root), url=world.hub.url)
     parent = subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -664,17 +680,22 @@ def test_fifty_kills_at_random_points_lose_no_byte_and_accept_no_bad_set(world):
         assert parent.stdin
         assert parent.stdout.readline() == "go\n"
         codes = []
+        kept: dict[str, int] = {}
         for _ in range(kills):
+            mark = len(world.hub.asked)
             print("fetch", file=parent.stdin, flush=True)
             pid = int(parent.stdout.readline())
             time.sleep(dice.uniform(0.0, 0.12))
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             codes.append(int(parent.stdout.readline()))
+            goes_on_where_it_was(world.hub.asked[mark:], kept)
+            kept = bytes_here(world)
             if list(judge_set(world.weight_set)) == []:
                 assert world.is_right()
                 shutil.rmtree(world.weight_set.home)  # all there: begin again
                 world.weight_set.link.unlink()
+                kept = {}
         parent.stdin.close()
     assert codes.count(-signal.SIGKILL) > kills // 2
     assert set(codes) <= {0, -signal.SIGKILL}

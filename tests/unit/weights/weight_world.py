@@ -124,9 +124,16 @@ class World:
 
     def is_right(self) -> bool:
         """Compare every file with the repository: the test's own opinion, by content."""
+        wrong = self.wrong_files()
+        if wrong:
+            print(f"wrong: {wrong}")
+        return not wrong
+
+    def wrong_files(self) -> set[str]:
+        """Return the names of files that are missing, too many, or have other bytes."""
         repo = self.hub.repos[(ORIGIN, ORIGIN_COMMIT)]
         directory = self.weight_set.directory
         names = {n for n in repo if "/" not in n and not n.startswith(".")}
-        return {p.name for p in directory.iterdir()} == names and all(
-            (directory / name).read_bytes() == repo[name].content for name in names
-        )
+        here = {path.name for path in directory.iterdir()}
+        other = {n for n in names & here if (directory / n).read_bytes() != repo[n].content}
+        return (names ^ here) | other

@@ -1,0 +1,64 @@
+"""Results that are kept: one line each, by what was measured."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from glm53ctl.bench.result import Identity, Kind, Result
+from glm53ctl.errors import UserError
+
+NAME = "bench.jsonl"
+
+
+def append(path: Path, result: Result) -> None:
+    """Add one result. Raises UserError when the place refuses it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(result.model_dump_json() + "\n")
+    except OSError as error:
+        message = f"{path}: {error.strerror}."
+        raise UserError("FILE_REFUSED", message, "Name another ledger with --ledger.") from error
+
+
+def read(path: Path) -> tuple[Result, ...]:
+    """Return all results, oldest first; a line that is cut short (a full disk) is left out."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        message = f"{path}: {error.strerror}."
+        raise UserError("FILE_UNREADABLE", message, "Name another ledger.") from error
+    found = []
+    for line in lines:
+        try:
+            found.append(Result.model_validate_json(line))
+        except ValidationError:
+            continue
+    return tuple(found)
+
+
+def pick(results: Sequence[Result], kind: Kind, word: str) -> tuple[Result, ...]:
+    """Return the results of a kind whose identity or date begins with `word`."""
+    return tuple(
+        result
+        for result in results
+        if result.kind == kind
+        and any(part.startswith(word) for part in (result.at, *_parts(result.identity)))
+    )
+
+
+def _parts(identity: Identity) -> tuple[str, ...]:
+    return (identity.closure, identity.config_digest, identity.engine, identity.tool)
+
+
+def groups(results: Sequence[Result], kind: Kind) -> list[tuple[Identity, tuple[Result, ...]]]:
+    """Return the results of a kind by what was measured, the latest measured last."""
+    found: dict[Identity, list[Result]] = {}
+    for result in results:
+        if result.kind == kind:
+            earlier = found.pop(result.identity, [])
+            found[result.identity] = [*earlier, result]
+    return [(identity, tuple(members)) for identity, members in found.items()]

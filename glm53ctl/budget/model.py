@@ -1,0 +1,100 @@
+"""GLM-5.3-Flash in numbers: layers, and the bytes of its weights by class.
+
+From config.json and the checkpoint's census (overlay/glm53_overlay/exl3/census.py); the sums are
+compared with the published bytes of the checkpoint in tests/unit/budget.
+"""
+
+from dataclasses import dataclass
+
+from glm53ctl.budget.settings import Dense, Method
+
+HIDDEN = 4096
+VOCABULARY = 154_880
+KDA_LAYERS, MLA_LAYERS = 34, 11
+LAYERS = KDA_LAYERS + MLA_LAYERS
+MOE_LAYERS, DENSE_LAYERS = 42, 3
+EXPERTS, EXPERTS_PER_TOKEN = 288, 8
+EXPERT_WIDTH = 2048
+HEADS, HEAD_DIM = 64, 128
+CONV_KERNEL = 4
+INDEX_POOL = 4
+"""Tokens that share one row of the indexer's cache."""
+INDEX_HEADS, INDEX_DIM = 32, 128
+INDEX_ROW = INDEX_DIM + 4
+"""Bytes of one indexer row: fp8 and one fp32 scale."""
+WINDOW = 2048
+"""Sliding window of DFlash2's attention layers."""
+DRAFT_LAYERS, DRAFT_KV_HEADS = 5, 8
+DRAFT_BYTES = 2_342_169_800
+
+EXPERT_BYTES = 3 * (HIDDEN * EXPERT_WIDTH // 2 + 2 * (HIDDEN + EXPERT_WIDTH) + 4)
+"""One routed expert at 4 bits: three trellises, their signs and the codebook's marker."""
+
+_BF16 = 2
+_KDA = (
+    4 * HIDDEN * HEADS * HEAD_DIM  # q, k, v, o
+    + 2 * (HIDDEN * HEAD_DIM + HEAD_DIM * HEADS * HEAD_DIM)  # two gates of low rank
+    + HIDDEN * HEADS
+    + 3 * HEADS * HEAD_DIM * CONV_KERNEL
+)
+_MLA = (
+    HIDDEN * 1536 + 1536 * HEADS * 256  # q down and up
+    + HIDDEN * 512 + 512 * HEADS * 512  # kv down and up
+    + HEADS * 256 * HIDDEN  # o
+    + 1536 * INDEX_HEADS * INDEX_DIM + HIDDEN * INDEX_DIM + HIDDEN * INDEX_HEADS
+)  # fmt: skip
+_SHARED = 3 * HIDDEN * EXPERT_WIDTH
+_ROUTER = EXPERTS * HIDDEN
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One class of weights: its bytes in the checkpoint, and how a rank holds them.
+
+    `split`: tensor parallelism divides it. `quantised`: the dense mode applies to it. `every_step`:
+    each decode step reads all of it.
+    """
+
+    name: str
+    nbytes: int
+    split: bool = True
+    quantised: bool = False
+    every_step: bool = True
+
+    def on_rank(self, ranks: int, dense: Dense) -> int:
+        """Return the bytes one rank holds."""
+        factor = DENSE_FACTOR[dense] if self.quantised else 1.0
+        return round(self.nbytes * factor / (ranks if self.split else 1))
+
+
+DENSE_FACTOR: dict[Dense, float] = {"bf16": 1.0, "fp8": 0.5, "q4": 0.28}
+"""Bytes of a projection against BF16; q4 has a scale and a zero for 128 weights."""
+
+ROUTED = Weights("routed experts", MOE_LAYERS * EXPERTS * EXPERT_BYTES, every_step=False)
+CLASSES = (
+    Weights("KDA attention", KDA_LAYERS * _KDA * _BF16, quantised=True),
+    Weights("sparse MLA attention", MLA_LAYERS * _MLA * _BF16),
+    Weights("shared experts", MOE_LAYERS * _SHARED * _BF16, quantised=True),
+    Weights("dense MLPs", DENSE_LAYERS * 3 * HIDDEN * 12288 * _BF16, quantised=True),
+    Weights("routers", MOE_LAYERS * _ROUTER * _BF16, split=False),
+    Weights("lm_head", VOCABULARY * HIDDEN * _BF16),
+    Weights("embeddings", VOCABULARY * HIDDEN * _BF16, every_step=False),
+)
+"""The text model but for its routed experts."""
+VISION = Weights("vision tower", 1_127_428_915, every_step=False)  # 1.05 GiB, published
+DRAFT = Weights("DFlash2 draft", DRAFT_BYTES)
+MTP = (
+    Weights("MTP experts", EXPERTS * EXPERT_BYTES, every_step=False),
+    Weights("MTP rest", (_MLA + _SHARED + _ROUTER + 2 * HIDDEN * HIDDEN) * _BF16),
+)
+
+
+def loaded(method: Method, *, vision: bool) -> tuple[Weights, ...]:
+    """Return the classes a rank loads; vLLM skips the MTP layer unless it drafts with it."""
+    extra: tuple[Weights, ...] = {"dflash": (DRAFT,), "mtp": MTP, "none": ()}[method]
+    return (ROUTED, *CLASSES, *extra, *((VISION,) if vision else ()))
+
+
+def experts_read(tokens: int) -> float:
+    """Return how many of a layer's experts `tokens` tokens hit, routed independently."""
+    return EXPERTS * (1 - (1 - EXPERTS_PER_TOKEN / EXPERTS) ** tokens)

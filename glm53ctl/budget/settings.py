@@ -1,0 +1,57 @@
+"""What of the configuration decides about memory and speed."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from glm53ctl.config.schema import Config
+
+Method = Literal["dflash", "mtp", "none"]
+Dense = Literal["bf16", "fp8", "q4"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The engine's settings that the budget needs; lengths in tokens, sizes in bytes.
+
+    The last five are what older engines and the recipes' patches had otherwise: `draft_block` is
+    the KV block of DFlash2's sliding window, 0 for the engine's own; `prefill_checkpoint`, states
+    that a KDA group keeps for a checkpoint; `pooled_indexer`, whether the indexer's workspace is
+    counted in pooled rows; `estimate_graphs`, whether the memory profile leaves room for graphs;
+    `draft_ranks`, over how many ranks the draft is split, 0 for all.
+    """
+
+    ranks: int = 2
+    context: int = 900_000
+    streams: int = 4
+    batch: int = 1024
+    utilization: float = 0.87
+    kv_bytes: int | None = None
+    method: Method = "dflash"
+    drafted: int = 7
+    dense: Dense = "bf16"
+    vision: bool = True
+    graphs: bool = True
+    floor_gib: float = 2.0
+    draft_block: int = 0
+    prefill_checkpoint: int = 1
+    pooled_indexer: bool = True
+    estimate_graphs: bool = True
+    draft_ranks: int = 0
+
+
+def from_config(config: Config) -> Settings:
+    """Return the settings of a configuration."""
+    return Settings(
+        ranks=config.world_size,
+        context=config.serve.max_model_len,
+        streams=config.serve.max_num_seqs,
+        batch=config.serve.max_num_batched_tokens,
+        utilization=config.kv.gpu_memory_utilization,
+        kv_bytes=config.kv.bytes,
+        method=config.effective_spec_method,
+        drafted=config.spec_tokens,
+        dense=config.dense,
+        vision=config.media.enable,
+        graphs=not config.engine.enforce_eager,
+        floor_gib=config.memory.floor_gib,
+    )

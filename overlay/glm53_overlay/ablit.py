@@ -1,0 +1,166 @@
+"""Takes one direction out of the attention's output, layer by layer, while weights are loaded.
+
+    W' = W - alpha * r (r' W)        W [hidden, heads], r the unit direction [hidden]
+
+with `alpha` 1 nothing of W's output points along r any more. The tensors are changed on their way
+from the file to vLLM's loader: before ranks cut them and before anything quantises them. So every
+rank computes the same, and the edit is the same with whatever number of ranks and for whatever
+type the layers are kept in. The files stay as they are.
+
+Off unless `ablit.enable` says so. Nothing falls back: a direction of another size, a layer that
+does not come, a weight that is already quantised end the start.
+"""
+
+import functools
+import importlib
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glm53_overlay.errors import OverlayError
+from glm53_overlay.settings import AblitSettings
+
+CLASSES = (
+    ("vllm.models.glm5next.common.model", "Glm5NextModel", False),
+    ("vllm.models.glm5next.common.mtp", "Glm5NextMTP", True),
+)
+"""Who loads the layers: (module, class, is it the MTP block)."""
+
+_O_PROJ = re.compile(r"(?:^|\.)layers\.(\d+)\.self_attn\.o_proj\.weight$")
+_EDITED = "_glm53_ablit"
+
+log = logging.getLogger("vllm.glm53.ablit")
+
+
+def read_direction(settings: AblitSettings) -> Tensor:
+    """Return the unit direction fp32 [hidden_size]. Raises OverlayError ABLIT_DIRECTION."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = Path(settings.direction)
+    if path.suffix != ".safetensors":
+        raise _wrong(f"{settings.direction!r} is no .safetensors file; no direction is shipped")
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise _wrong(f"{path} cannot be read: {error}") from None
+    if len(tensors) != 1:
+        raise _wrong(f"{path} holds {len(tensors)} tensors instead of one")
+    vector = next(iter(tensors.values())).float().flatten()
+    if len(vector) != settings.hidden_size:
+        raise _wrong(
+            f"{path} has {len(vector)} numbers and was said to be for a hidden size of "
+            f"{settings.hidden_size}; a direction of another checkpoint is not used"
+        )
+    norm = vector.norm()
+    if not torch.isfinite(norm) or norm == 0:
+        raise _wrong(f"{path} holds no direction: its length is {float(norm)}")
+    return vector / norm
+
+
+def _wrong(what: str) -> OverlayError:
+    return OverlayError("ABLIT_DIRECTION", f"ablit.direction: {what}.")
+
+
+def project(weight: Tensor, direction: Tensor, alpha: float) -> Tensor:
+    """Return W - alpha r (r' W) in W's dtype; computed in fp32."""
+    wide = weight.float()
+    return (wide - alpha * torch.outer(direction, direction @ wide)).to(weight.dtype)
+
+
+@dataclass
+class Edit:
+    """The edit of one model's weights as they stream by."""
+
+    direction: Tensor
+    alpha: float
+    wanted: frozenset[int]
+    done: set[int] = field(default_factory=set)
+
+    def stream(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        """Yield every weight, those of the wanted layers edited. Raises OverlayError."""
+        for name, weight in weights:
+            found = _O_PROJ.search(name)
+            if found is None or int(found[1]) not in self.wanted:
+                yield name, weight
+                continue
+            layer = int(found[1])
+            yield name, self._edited(layer, weight)
+            self.done.add(layer)
+
+    def _edited(self, layer: int, weight: Tensor) -> Tensor:
+        if not weight.is_floating_point() or weight.element_size() < 2:
+            raise OverlayError(
+                "ABLIT_WEIGHT", f"ablit: o_proj of layer {layer} is {weight.dtype}, not native."
+            )
+        if weight.shape[0] != len(self.direction):
+            raise OverlayError(
+                "ABLIT_DIRECTION",
+                f"ablit: o_proj of layer {layer} writes {weight.shape[0]} numbers, the direction "
+                f"has {len(self.direction)}.",
+            )
+        fresh = project(weight, self.direction.to(weight.device), self.alpha)
+        change = (fresh.float() - weight.float()).norm() / weight.float().norm()
+        log.info("ablit: layer %d, alpha %g, rel_l2 %.4e", layer, self.alpha, float(change))
+        return fresh
+
+    def close(self) -> None:
+        """Raise OverlayError when a layer that was to be edited never came."""
+        if missing := sorted(self.wanted - self.done):
+            layers = ", ".join(map(str, missing))
+            raise OverlayError("ABLIT_LAYERS", f"ablit: no o_proj of layer {layers} was loaded.")
+
+
+def layers_of(settings: AblitSettings, count: int, *, mtp: bool) -> frozenset[int]:
+    """Return the layers to edit: of the model's own `count`, or of the MTP blocks behind them."""
+    first, last = map(int, settings.layers.split("-"))
+    chosen = range(first, last + 1)
+    if mtp:
+        return frozenset(n for n in chosen if n >= count) if settings.include_mtp else frozenset()
+    return frozenset(n for n in chosen if n < count)
+
+
+def install(settings: AblitSettings) -> None:
+    """Wrap the models' `load_weights`. Raises OverlayError before anything is loaded."""
+    direction = read_direction(settings)
+    for module, name, mtp in CLASSES:
+        cls = _class(module, name)
+        if not hasattr(cls, _EDITED):
+            cls.load_weights = _editing(cls.load_weights, settings, direction, mtp=mtp)
+            setattr(cls, _EDITED, True)
+    log.warning(
+        "ablit: o_proj of layers %s is edited while loading, alpha %g; published quality figures "
+        "are without it",
+        *(settings.layers, settings.alpha),
+    )
+
+
+def _class(module: str, name: str) -> Any:
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise OverlayError("ABLIT_MODEL", f"ablit: this engine has no {name}: {error}.") from None
+
+
+def _editing(
+    loader: Callable[[Any, Iterable[tuple[str, Tensor]]], set[str]],
+    settings: AblitSettings,
+    direction: Tensor,
+    *,
+    mtp: bool,
+) -> Callable[[Any, Iterable[tuple[str, Tensor]]], set[str]]:
+    @functools.wraps(loader)
+    def load_weights(self: Any, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
+        count = int(self.config.num_hidden_layers)
+        edit = Edit(direction, settings.alpha, layers_of(settings, count, mtp=mtp))
+        loaded = loader(self, edit.stream(weights))
+        edit.close()
+        return loaded
+
+    return load_weights

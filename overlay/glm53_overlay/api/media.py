@@ -1,0 +1,210 @@
+"""Images and videos of a request: counted, weighed, and images brought to their share of tokens.
+
+vLLM limits the number alone. The sizes are those of the TensorFold recipe. An image larger than
+its share is scaled down here, so the sum holds whatever the checkpoint's processor would allow.
+"""
+
+import base64
+import binascii
+import io
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from PIL import Image, UnidentifiedImageError
+
+from glm53_overlay.api.refusal import RefusedError, invalid
+from glm53_overlay.settings import MIB, MediaSettings
+
+FORMATS = ("JPEG", "PNG", "WEBP")
+CELL = 28
+"""Pixels along one edge of what becomes a token: a patch of 14, two by two merged (Glm5Next's
+vision tower, models/glm5next/common/multimodal.py)."""
+
+JPEG_QUALITY = 95
+PLURAL = {"image": "images", "video": "videos"}
+
+Fetch = Callable[[str, int], Awaitable[tuple[str, bytes]]]
+"""(URL, most bytes) -> (media type, content); raises RefusedError."""
+
+
+@dataclass
+class Item:
+    """One image or video, where it stands in the body, and how to put another there."""
+
+    kind: str
+    url: str | None
+    put: Callable[[str], None]
+    content: bytes = b""
+    changed: bool = field(default=False, repr=False)
+
+
+def items(body: dict[str, Any]) -> Iterator[Item]:
+    """Yield all media of a request, of every route's form. Raises RefusedError for no URL."""
+    for name in ("messages", "input"):
+        yield from _within(body.get(name))
+
+
+def _within(value: Any) -> Iterator[Item]:
+    if isinstance(value, list):
+        for one in value:
+            yield from _within(one)
+    if not isinstance(value, dict):
+        return
+    for kind in PLURAL:
+        # vLLM goes by the key; the part's type may be missing.
+        if (name := f"{kind}_url") in value:
+            yield _from_url(kind, value, name)
+    if value.get("type") == "image" and isinstance(value.get("source"), dict):
+        yield _from_source(value["source"])
+    for name in ("content", "output"):
+        yield from _within(value.get(name))
+
+
+def _from_url(kind: str, part: dict[str, Any], name: str) -> Item:
+    holder, key = (part[name], "url") if isinstance(part[name], dict) else (part, name)
+    url = holder.get(key)
+    if url is not None and not isinstance(url, str):
+        raise invalid("media_invalid", f"{name} must be a URL.", "messages")
+    return Item(kind, url, lambda fresh: holder.__setitem__(key, fresh))
+
+
+def _from_source(source: dict[str, Any]) -> Item:
+    """Return an image in the form of /v1/messages."""
+    if source.get("type") == "base64":
+        kind, data = source.get("media_type"), source.get("data")
+        url = f"data:{kind};base64,{data}" if isinstance(data, str) else None
+    else:
+        url = source.get("url")
+    if not isinstance(url, str):
+        raise invalid("media_invalid", "An image's source must hold data or a URL.", "messages")
+
+    def put(fresh: str) -> None:
+        head, _, data = fresh.partition(";base64,")
+        source.clear()
+        source.update(type="base64", media_type=head.removeprefix("data:"), data=data)
+
+    return Item("image", url, put)
+
+
+async def prepare(found: list[Item], limits: MediaSettings, fetch: Fetch) -> None:
+    """Fill in every item's content, fetching what may be fetched. Raises RefusedError."""
+    for kind, plural in PLURAL.items():
+        count = sum(item.kind == kind for item in found)
+        most = limits.images if kind == "image" else limits.videos
+        if count > most:
+            raise invalid(
+                "media_too_many",
+                f"The request holds {count} {plural}, and {most} are served. Those of earlier "
+                "turns count again.",
+                "messages",
+            )
+    for item in found:
+        if item.url is not None and not item.url.lower().startswith("data:"):
+            await _fetch(item, limits, fetch)
+        elif item.url is not None:
+            item.content = _decoded(item.kind, item.url, limits)
+    for kind, plural in PLURAL.items():
+        total = sum(len(item.content) for item in found if item.kind == kind)
+        most_mib = limits.images_mib if kind == "image" else limits.videos_mib
+        if total > most_mib * MIB:
+            raise _too_large(f"The request's {plural}", total, most_mib)
+
+
+async def _fetch(item: Item, limits: MediaSettings, fetch: Fetch) -> None:
+    url = item.url or ""
+    if not limits.urls:
+        raise invalid(
+            "media_url_refused",
+            f"This server fetches no media: send the {item.kind} itself as a data URL "
+            "(data:image/png;base64,...).",
+            "messages",
+        )
+    kind, item.content = await fetch(url, int(_each(item.kind, limits) * MIB))
+    item.url = f"data:{kind};base64,{base64.b64encode(item.content).decode()}"
+    item.put(item.url)
+    item.changed = True
+
+
+def _each(kind: str, limits: MediaSettings) -> float:
+    return limits.image_mib if kind == "image" else limits.video_mib
+
+
+def _decoded(kind: str, url: str, limits: MediaSettings) -> bytes:
+    head, comma, data = url.partition(",")
+    if not comma or not head.lower().endswith(";base64"):
+        raise invalid("media_invalid", "A data URL must be in base64.", "messages")
+    if len(data) * 3 // 4 - 2 > _each(kind, limits) * MIB:
+        raise _too_large(f"One {kind}", len(data) * 3 // 4, _each(kind, limits))
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise invalid("media_invalid", f"The {kind}'s base64 is broken.", "messages") from None
+
+
+def _too_large(what: str, size: int, most_mib: float) -> RefusedError:
+    text = f"{what} has {size / MIB:.1f} MiB, more than the {most_mib:g} MiB that are served."
+    return RefusedError(
+        413, "media_too_large", text.replace("images has", "images have"), "messages"
+    )
+
+
+def fit(found: list[Item], limits: MediaSettings) -> int:
+    """Scale images down to their share and return the tokens of all. Raises RefusedError.
+
+    The share is `image_tokens`, or less where many images divide `request_image_tokens`.
+    """
+    images = [item for item in found if item.kind == "image" and item.content]
+    share = min(limits.image_tokens, limits.request_image_tokens // max(1, len(images)))
+    return sum(_fit_one(item, share) for item in images)
+
+
+def _fit_one(item: Item, share: int) -> int:
+    try:
+        with Image.open(io.BytesIO(item.content), formats=FORMATS) as image:
+            tokens = math.ceil(image.width / CELL) * math.ceil(image.height / CELL)
+            if tokens <= share:
+                return tokens
+            size = fitting(image.width, image.height, share)
+            kind = "JPEG" if image.format == "JPEG" else "PNG"
+            image.draft("RGB", size)  # a JPEG is decoded at a fraction of its size
+            out = io.BytesIO()
+            scaled = image.resize(size, Image.Resampling.BICUBIC)
+            scaled.save(out, kind, quality=JPEG_QUALITY, exif=image.info.get("exif", b""))
+    except UnidentifiedImageError:
+        text = f"An image is none of {', '.join(FORMATS)}."
+        raise invalid("media_invalid", text, "messages") from None
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        text = f"An image cannot be read: {error}."[:200]
+        raise invalid("media_invalid", text, "messages") from None
+    item.content = out.getvalue()
+    data = base64.b64encode(item.content).decode()
+    item.put(f"data:image/{kind.lower()};base64,{data}")
+    item.changed = True
+    return (size[0] // CELL) * (size[1] // CELL)
+
+
+def fitting(width: int, height: int, share: int) -> tuple[int, int]:
+    """Return the largest size of about the same shape, in whole cells, of at most `share` cells."""
+    scale = math.sqrt(share * CELL * CELL / (width * height))
+    columns = max(1, min(share, int(width * scale / CELL)))
+    rows = max(1, min(share // columns, int(height * scale / CELL)))
+    return columns * CELL, rows * CELL
+
+
+def without(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body with its media replaced by nothing, to count the tokens of its text."""
+    return {name: _bare(value) if name == "messages" else value for name, value in body.items()}
+
+
+def _bare(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_bare(one) for one in value if not _is_media(one)]
+    if isinstance(value, dict) and isinstance(value.get("content"), list):
+        return {**value, "content": _bare(value["content"])}
+    return value
+
+
+def _is_media(value: Any) -> bool:
+    return isinstance(value, dict) and any(f"{kind}_url" in value for kind in PLURAL)

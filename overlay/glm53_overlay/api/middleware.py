@@ -1,0 +1,271 @@
+"""The ASGI middleware (`--middleware glm53_overlay.api.middleware.Middleware`).
+
+vLLM puts it outside all others, its own key check included, so the key is checked here first: no
+body of a stranger is read. Answers pass through as they come.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import partial
+from typing import Any
+
+from glm53_overlay.api import answers, fetch, media, requests, window
+from glm53_overlay.api.load import Load
+from glm53_overlay.api.refusal import RefusedError
+from glm53_overlay.settings import MIB, ApiSettings, load
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+API_KEY = "VLLM_API_KEY"
+OPEN_PATHS = ("/health",)
+"""Served without a key, to whoever balances load or watches."""
+
+BODILESS = ("GET", "HEAD", "OPTIONS", "DELETE")
+ON_LOOP_BYTES = 256 * 1024
+"""Bodies up to this size are parsed at once; larger ones in a thread, beside running streams."""
+
+log = logging.getLogger("vllm.glm53.api")
+
+
+class Middleware:
+    """Admits, checks and rewrites requests; translates answers."""
+
+    def __init__(
+        self,
+        app: App,
+        settings: ApiSettings | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.app = app
+        self.settings = load(environ).api if settings is None else settings
+        key = environ.get(API_KEY)
+        self._key = _digest(key.encode()) if key else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] == "lifespan":
+            _load_of(scope)  # ends the start when the endpoint plugin is not there
+        elif scope["type"] == "websocket" and not self._knows(scope):
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        elif scope["type"] == "http":
+            await self._guarded(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._http(scope, receive, send)
+        except RefusedError as refusal:
+            headers = refusal.headers
+            await send(
+                {"type": "http.response.start", "status": refusal.status, "headers": headers}
+            )
+            await send({"type": "http.response.body", "body": refusal.body})
+        except _GoneError:
+            log.debug("a client left before its request was complete")
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if scope["method"] != "OPTIONS" and path not in OPEN_PATHS and not self._knows(scope):
+            raise RefusedError(
+                401, "invalid_api_key", "The API key is missing or wrong: Authorization: Bearer."
+            )
+        if scope["method"] in BODILESS:
+            await self.app(scope, receive, send)
+            return
+        if path not in requests.GENERATING:
+            raw = await self._read(scope, receive)
+            await self.app(scope, _replayed(raw, receive), send)
+            return
+        counted = _load_of(scope)
+        counted.admit()
+        try:
+            await self._generate(path, scope, receive, send)
+        finally:
+            counted.leave()
+
+    async def _generate(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        raw = await self._read(scope, receive)
+        if len(raw) > ON_LOOP_BYTES:
+            body = await asyncio.to_thread(requests.parse, raw)
+        else:
+            body = requests.parse(raw)
+        made = requests.adapt(path, body, self.settings)
+        tokens = await self._media(made)
+        tokenize = partial(self._tokenize, scope)
+        await window.require_room(path, media.without(made), self.settings.window, tokens, tokenize)
+        made = requests.finish(path, made, self.settings)
+        raw = requests.dump(made)
+        inner = {**scope, "headers": _headers(scope["headers"], len(raw))}
+        outward = send if path == requests.MESSAGES else _Answer(path, self.settings, send)
+        await self.app(inner, _replayed(raw, receive), outward)
+
+    async def _media(self, body: dict[str, Any]) -> int:
+        """Check and scale the request's media in place; return their tokens, videos apart."""
+        limits = self.settings.media
+        found = list(media.items(body))
+        if not found:
+            return 0
+        await media.prepare(found, limits, lambda url, most: fetch.fetch(url, most, limits.domains))
+        return await asyncio.to_thread(media.fit, found, limits)
+
+    def _knows(self, scope: Scope) -> bool:
+        if self._key is None:
+            return True
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                scheme, _, key = value.partition(b" ")
+                right = hmac.compare_digest(_digest(key.strip()), self._key)
+                return bool(scheme.lower() == b"bearer" and right)
+        return False
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        """Return the whole body. Raises RefusedError 413 before more than allowed is held."""
+        most = int(self.settings.body_mib * MIB)
+        too_large = RefusedError(
+            413, "body_too_large", f"The body is larger than {self.settings.body_mib:g} MiB."
+        )
+        for name, value in scope["headers"]:
+            if name == b"content-length" and value.isdigit() and int(value) > most:
+                raise too_large
+        pieces, size = [], 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _GoneError
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > most:
+                raise too_large
+            pieces.append(piece)
+            if not message.get("more_body", False):
+                return b"".join(pieces)
+
+    async def _tokenize(self, scope: Scope, body: dict[str, Any]) -> int | None:
+        """Ask the server's own /tokenize how many tokens a prompt has."""
+        raw = json.dumps(body).encode()
+        collected: list[bytes] = []
+        status = 0
+
+        async def take(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            collected.append(message.get("body", b""))
+
+        inner = {
+            **scope,
+            "path": scope.get("root_path", "") + "/tokenize",
+            "raw_path": b"/tokenize",
+            "headers": _headers(scope["headers"], len(raw)),
+        }
+        await self.app(inner, _replayed(raw, _forever), take)
+        if status != 200:
+            return None  # the request itself will be refused for the same reason
+        count = json.loads(b"".join(collected))["count"]
+        return int(count)
+
+
+class _GoneError(Exception):
+    """The client hung up before its request was complete."""
+
+
+class _Answer:
+    """Passes an answer on: errors translated, thoughts renamed, everything else untouched."""
+
+    def __init__(self, path: str, settings: ApiSettings, send: Send) -> None:
+        self._send = send
+        self._window = settings.window
+        self._renames = path == requests.CHAT and settings.reasoning_field != "reasoning"
+        self._rename = partial(answers.rename, field=settings.reasoning_field)
+        self._events: answers.Events | None = None
+        self._start: Message | None = None
+        self._held: list[bytes] = []
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await self._begin(message)
+        elif message["type"] == "http.response.body":
+            await self._body(message)
+        else:
+            await self._send(message)
+
+    async def _begin(self, message: Message) -> None:
+        failed = message["status"] >= 400
+        streams = any(
+            name == b"content-type" and value.startswith(b"text/event-stream")
+            for name, value in message["headers"]
+        )
+        if failed or (self._renames and not streams):
+            self._start = message  # its length is not known yet
+            return
+        if self._renames:
+            self._events = answers.Events(self._rename)
+        await self._send(message)
+
+    async def _body(self, message: Message) -> None:
+        last = not message.get("more_body", False)
+        body = message.get("body", b"")
+        if self._start is not None:
+            self._held.append(body)
+            if last:
+                await self._send_whole(self._start, b"".join(self._held))
+            return
+        if self._events is not None:
+            message = {**message, "body": self._events.feed(body, last=last)}
+        await self._send(message)
+
+    async def _send_whole(self, start: Message, body: bytes) -> None:
+        if start["status"] >= 400:
+            body = answers.translate_error(body, self._window)
+        else:
+            body = self._rename(body)
+        await self._send({**start, "headers": _headers(start["headers"], len(body))})
+        await self._send({"type": "http.response.body", "body": body})
+
+
+def _load_of(scope: Scope) -> Load:
+    counted = getattr(getattr(scope.get("app"), "state", None), "glm53_load", None)
+    if not isinstance(counted, Load):
+        # vLLM only logs a plugin that failed to load, and would serve without its routes.
+        raise RuntimeError("The endpoint plugin glm53_api is not loaded: see the log above.")
+    return counted
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
+
+def _headers(headers: Any, length: int) -> list[tuple[bytes, bytes]]:
+    dropped = (b"content-length", b"transfer-encoding")
+    kept = [(name, value) for name, value in headers if name.lower() not in dropped]
+    return [*kept, (b"content-length", str(length).encode())]
+
+
+def _replayed(raw: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives the body once, then whatever comes: the client's leaving."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": raw, "more_body": False}
+
+    return replay
+
+
+async def _forever() -> Message:
+    await asyncio.Event().wait()
+    raise AssertionError

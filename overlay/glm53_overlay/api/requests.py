@@ -1,0 +1,233 @@
+"""The body of a request: refused with the reason, or made into what vLLM honours. Pure.
+
+vLLM accepts any extra field and ignores it with status 200. What clients of the recipes send is
+therefore either carried out or refused here, never dropped.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from glm53_overlay.api.refusal import invalid
+from glm53_overlay.settings import ApiSettings
+
+Body = dict[str, Any]
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+RESPONSES = "/v1/responses"
+MESSAGES = "/v1/messages"
+GENERATING = (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
+"""Routes that make the engine work; they are admitted, counted and refused as a group."""
+
+EFFORTS = {
+    "none": "none",
+    "minimal": "low",
+    "low": "low",
+    "medium": "high",
+    "high": "high",
+    "xhigh": "max",
+    "max": "max",
+}
+"""Every effort that OpenAI's clients name, and the nearest that the model was trained on."""
+
+GUIDED = {
+    "guided_json": "json",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+}
+"""Legacy fields and the keys of `structured_outputs` that took their place."""
+
+GUIDED_OPTIONS = {
+    "guided_whitespace_pattern": "whitespace_pattern",
+    "guided_decoding_backend": None,
+}
+"""Options of a guided field; the backend is the server's choice, so a request's is refused."""
+
+TOOL_OPENER = "<tool_call>"
+_LONG_NUMBER = re.compile(rb"\d{19}")
+SEED_BITS = 63
+
+
+def parse(raw: bytes) -> Body:
+    """Read a body. Raises RefusedError for all but a JSON object that can be encoded."""
+    try:
+        # Rarely called for: a function in Python for every number is slow with long token lists.
+        whole = _whole_number if _LONG_NUMBER.search(raw) else None
+        body = json.loads(raw, parse_constant=_no_number, parse_int=whole)
+        # A lone surrogate survives parsing and fails in the tokenizer, as a fault of the server.
+        if b"\\ud" in raw.lower():
+            json.dumps(body, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise invalid("invalid_json", f"The body is no JSON: {reason[:200]}.") from None
+    if not isinstance(body, dict):
+        raise invalid("invalid_json", "The body must be a JSON object.")
+    return body
+
+
+def dump(body: Body) -> bytes:
+    """Return a body as JSON. Raises RefusedError for a number beyond what a float can hold."""
+    try:
+        return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError as error:
+        raise invalid("invalid_json", f"The body is no JSON: {error}.") from None
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _whole_number(text: str) -> int:
+    """Return a number that can travel to the engine: its messages know 64 bits."""
+    if not -(1 << 63) <= (number := int(text)) < 1 << 63:
+        raise ValueError(f"{text[:24]} is too large")
+    return number
+
+
+def adapt(path: str, body: Body, settings: ApiSettings) -> Body:
+    """Return the body as vLLM is to get it. Raises RefusedError."""
+    _no_extra_body(body)
+    if path not in (CHAT, COMPLETIONS):
+        _no_guided(body, path)
+        return body
+    made = dict(body)
+    for step in (_guided, _constraint, _efforts, _no_tools):
+        step(made)
+    return made
+
+
+def finish(path: str, body: Body, settings: ApiSettings) -> Body:
+    """Return the body with what the client left open: reply length and seed."""
+    made = dict(body)
+    if settings.default_max_tokens is not None:
+        names = {RESPONSES: ("max_output_tokens",)}.get(
+            path, ("max_tokens", "max_completion_tokens")
+        )
+        if path != MESSAGES and all(made.get(name) is None for name in names):
+            made[names[0]] = settings.default_max_tokens
+    if settings.deterministic and path in (CHAT, COMPLETIONS) and made.get("seed") is None:
+        made["seed"] = seed_of(made)
+    return made
+
+
+def seed_of(body: Body) -> int:
+    """Return a seed that is the same for the same prompt, whatever else a request says."""
+    prompt = {name: body[name] for name in ("messages", "prompt", "tools") if name in body}
+    text = json.dumps(prompt, sort_keys=True, separators=(",", ":"))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> (64 - SEED_BITS)
+
+
+def _no_extra_body(body: Body) -> None:
+    if "extra_body" not in body:
+        return
+    inner = body["extra_body"]
+    names = ", ".join(map(str, inner)) if isinstance(inner, dict) and inner else "its fields"
+    raise invalid(
+        "REQ_EXTRA_BODY",
+        "extra_body is an option of the OpenAI Python client, not a field of the API; sent as it "
+        f"is, all it holds would be ignored. Move {names[:200]} to the top level of the body.",
+        "extra_body",
+    )
+
+
+def _guided(body: Body) -> None:
+    """Translate the legacy fields. Raises RefusedError where that would lose something."""
+    given = {name: body.pop(name) for name in (*GUIDED, *GUIDED_OPTIONS) if name in body}
+    given = {name: value for name, value in given.items() if value is not None}
+    if not given:
+        return
+    kinds = [name for name in given if name in GUIDED]
+    first = next(iter(given))
+    if len(kinds) != 1:
+        found = " and ".join(kinds) or f"only {first}"
+        raise invalid("REQ_GUIDED", f"One guided field is needed; there is {found}.", first)
+    for other in ("structured_outputs", "response_format"):
+        if body.get(other) is not None:
+            raise invalid("REQ_GUIDED", f"{first} and {other} say two things; keep {other}.", first)
+    outputs = {}
+    for name, value in given.items():
+        key = GUIDED.get(name) or GUIDED_OPTIONS[name]
+        if key is None:
+            raise invalid(
+                "REQ_GUIDED", f"{name} cannot be chosen by a request; leave it out.", name
+            )
+        _check_guided(name, value)
+        outputs[key] = value
+    body["structured_outputs"] = outputs
+
+
+def _no_guided(body: Body, path: str) -> None:
+    for name in GUIDED:
+        if body.get(name) is not None:
+            raise invalid("REQ_GUIDED", f"{name} is not served on {path}; use {CHAT}.", name)
+
+
+def _constraint(body: Body) -> None:
+    # vLLM asks it for its keys before it looks at its type, which ends in a 500.
+    if not isinstance(body.get("structured_outputs", None), dict | None):
+        text = "structured_outputs must be an object."
+        raise invalid("REQ_GUIDED", text, "structured_outputs")
+
+
+_CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "guided_json": ("a JSON schema", lambda value: isinstance(value, dict | str)),
+    "guided_choice": (
+        "a list of texts",
+        lambda value: isinstance(value, list) and bool(value) and all(map(_is_text, value)),
+    ),
+}
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _check_guided(name: str, value: object) -> None:
+    what, holds = _CHECKS.get(name, ("a text", _is_text))
+    if not holds(value):
+        raise invalid("REQ_GUIDED", f"{name} must be {what}.", name)
+
+
+def _efforts(body: Body) -> None:
+    """Bring both places of an effort to one that the template knows. Raises RefusedError."""
+    kwargs = body.get("chat_template_kwargs")
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise invalid(
+            "REQ_KWARGS_NOT_OBJECT",
+            'chat_template_kwargs must be an object, without quotes: {"enable_thinking": false}.',
+            "chat_template_kwargs",
+        )
+    if body.get("reasoning_effort") is not None:
+        body["reasoning_effort"] = _effort(body["reasoning_effort"])
+    if kwargs and kwargs.get("reasoning_effort") is not None:
+        effort = _effort(kwargs["reasoning_effort"])
+        # The engine derives this from the field of the body only.
+        body["chat_template_kwargs"] = {
+            "enable_thinking": effort != "none",
+            **kwargs,
+            "reasoning_effort": effort,
+        }
+
+
+def _effort(value: object) -> str:
+    if not isinstance(value, str) or value not in EFFORTS:
+        known = ", ".join(name for name, meant in EFFORTS.items() if name == meant)
+        raise invalid(
+            "REQ_EFFORT",
+            f"reasoning_effort {str(value)[:40]!r} is not known; use one of {known}.",
+            "reasoning_effort",
+        )
+    return EFFORTS[value]
+
+
+def _no_tools(body: Body) -> None:
+    """Make `tool_choice: "none"` hold while decoding: the opening token of a call is banned."""
+    if body.get("tool_choice") != "none" or not body.get("tools"):
+        return
+    words = body.get("bad_words") or []
+    if isinstance(words, list) and TOOL_OPENER not in words:
+        body["bad_words"] = [*words, TOOL_OPENER]

@@ -1,0 +1,93 @@
+"""Whether prompt and reply fit the window together. vLLM shortens the reply without a word.
+
+Counting tokens takes a pass of template and tokenizer, so it is left out where the size alone
+shows that both fit: a byte is at least as much as a token.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from glm53_overlay.api.refusal import RefusedError
+from glm53_overlay.api.requests import CHAT, COMPLETIONS
+
+TEMPLATE_TOKENS = 512
+"""More than a chat template adds around the messages, whose JSON is longer than its tokens."""
+
+Tokenize = Callable[[dict[str, Any]], Awaitable[int | None]]
+"""Sends a body to /tokenize and returns the count, None when it was refused."""
+
+RENDERED = (
+    "messages",
+    "prompt",
+    "tools",
+    "chat_template_kwargs",
+    "add_generation_prompt",
+    "continue_final_message",
+    "add_special_tokens",
+    "model",
+)
+"""Fields that decide the prompt, as /tokenize takes them."""
+
+
+def exceeded(window: int, prompt: int | None = None, reply: int | None = None) -> RefusedError:
+    """Return the refusal that OpenAI's clients know."""
+    asked = ""
+    if prompt is not None and reply is not None:
+        asked = f" You asked for {prompt + reply}: {prompt} in the prompt, {reply} for the reply."
+    return RefusedError(
+        400,
+        "context_length_exceeded",
+        f"This model's maximum context length is {window} tokens.{asked} "
+        "Shorten the prompt or lower max_tokens.",
+        "messages",
+    )
+
+
+def reply_tokens(body: Mapping[str, Any]) -> int | None:
+    """Return how long a reply the client asks for, None if it does not say (or not in numbers)."""
+    for name in ("max_completion_tokens", "max_tokens"):
+        value = body.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+async def require_room(
+    path: str, body: Mapping[str, Any], window: int, media_tokens: int, tokenize: Tokenize
+) -> None:
+    """Raise RefusedError when the prompt and the wanted reply exceed the window."""
+    reply = reply_tokens(body)
+    if not window or path not in (CHAT, COMPLETIONS) or reply is None or reply < 1:
+        return
+    if body.get("truncate_prompt_tokens") is not None:
+        return
+    if reply >= window:
+        raise exceeded(window, 1, reply)
+    if at_most(body) + media_tokens + reply <= window:
+        return
+    prompt = await count(body, tokenize)
+    if prompt is not None and prompt + media_tokens + reply > window:
+        raise exceeded(window, prompt + media_tokens, reply)
+
+
+def at_most(body: Mapping[str, Any]) -> int:
+    """Return an upper bound of the prompt's tokens."""
+    rendered = {name: body[name] for name in RENDERED if name in body}
+    return TEMPLATE_TOKENS + len(json.dumps(rendered, ensure_ascii=False, default=str).encode())
+
+
+async def count(body: Mapping[str, Any], tokenize: Tokenize) -> int | None:
+    """Return the tokens of the (longest) prompt; None when it cannot be told."""
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and prompt:
+        if all(isinstance(token, int) for token in prompt):
+            return len(prompt)
+        counts = [await count({**body, "prompt": one}, tokenize) for one in prompt]
+        return max((n for n in counts if n is not None), default=None)
+    asked = {name: body[name] for name in RENDERED if body.get(name) is not None}
+    if effort := body.get("reasoning_effort"):
+        # /tokenize knows no effort; these are the arguments that a chat request's becomes.
+        made = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+        asked["chat_template_kwargs"] = {**made, **asked.get("chat_template_kwargs", {})}
+    return await tokenize(asked)

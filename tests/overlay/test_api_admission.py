@@ -1,0 +1,194 @@
+"""Who gets in: the key, the size of a body, the number of requests, the watchdog's word."""
+
+import asyncio
+import json
+import time
+
+import api_bed
+import pytest
+from api_bed import CHAT, KEY, chat, error
+
+from glm53_overlay.api.load import REPORT_FRESH_SECONDS, Load
+
+ROUTES = ("/v1/models", "/metrics", "/load", "/version", "/tokenize", "/openapi.json", "/docs", "/")
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_every_route_wants_the_key(path):
+    bed = api_bed.make(KEY)
+    assert bed.get(path).status_code == 200
+    answer = bed.get(path, headers={"Authorization": ""})
+    assert error(answer, 401)["code"] == "invalid_api_key"
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    "sent", ["", KEY, f"Basic {KEY}", f"Bearer {KEY}x", "Bearer ", f"Bearer x{KEY}", "Bearer \xfc"]
+)
+def test_another_key_is_none(sent):
+    bed = api_bed.make(KEY)
+    error(bed.post(body=chat(), headers={"Authorization": sent.encode("latin-1")}), 401)
+    assert bed.server.bodies == []
+
+
+def test_health_and_preflights_want_none():
+    bed = api_bed.make(KEY)
+    bed.key = None
+    assert bed.get("/health").status_code == 200
+    request = bed.request("OPTIONS", CHAT)
+    assert asyncio.run(bed.asked(request))[0].status_code == 200
+    error(bed.get("/healthz"), 401)
+    error(bed.get("/health/"), 401)
+
+
+def test_without_a_key_everybody_is_served():
+    assert api_bed.make().get("/v1/models").status_code == 200
+
+
+def test_no_byte_of_a_stranger_is_read():
+    bed = api_bed.make(KEY)
+
+    async def receive():
+        raise AssertionError("read")
+
+    async def send(message):
+        assert message.get("status", 401) == 401
+
+    scope = {"type": "http", "method": "POST", "path": CHAT, "headers": []}
+    asyncio.run(bed.app(scope, receive, send))
+
+
+def test_a_websocket_wants_the_key():
+    bed = api_bed.make(KEY)
+    sent = []
+
+    async def receive():
+        return {"type": "websocket.connect"}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "websocket", "path": "/v1/realtime", "headers": []}
+    asyncio.run(bed.app(scope, receive, send))
+    assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+@pytest.mark.parametrize("path", [CHAT, "/tokenize", "/v1/embeddings"])
+@pytest.mark.parametrize("said", [True, False])
+def test_a_body_that_is_too_large_is_not_held(path, said):
+    bed = api_bed.make(body_mib=0.5)
+    read = 0
+
+    async def receive():
+        nonlocal read
+        read += 1
+        return {"type": "http.request", "body": b"x" * 100_000, "more_body": True}
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(b"content-length", b"99999999")] if said else []
+    scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
+    asyncio.run(bed.app(scope, receive, send))
+    assert sent[0]["status"] == 413
+    assert json.loads(sent[1]["body"])["error"]["code"] == "body_too_large"
+    assert read == (0 if said else 6)
+    assert bed.server.state.glm53_load.active == 0
+
+
+def test_a_full_server_says_when_to_come_back():
+    bed = api_bed.make(max_active=2)
+
+    async def crowd():
+        bed.server.gate = asyncio.Event()
+        asked = [
+            asyncio.create_task(bed.asked(bed.request("POST", CHAT, json=chat()))) for _ in "ab"
+        ]
+        while bed.server.state.glm53_load.active < 2:
+            await asyncio.sleep(0)
+        refused = (await bed.asked(bed.request("POST", CHAT, json=chat())))[0]
+        health = (await bed.asked(bed.request("GET", "/metrics")))[0]
+        bed.server.gate.set()
+        return refused, health, [(await task)[0] for task in asked]
+
+    refused, health, served = asyncio.run(asyncio.wait_for(crowd(), 20))
+    assert error(refused, 429)["code"] == "server_full"
+    assert int(refused.headers["retry-after"]) > 0
+    assert health.status_code == 200
+    assert [one.status_code for one in served] == [200, 200]
+    assert bed.post(body=chat()).status_code == 200
+
+
+@pytest.mark.parametrize("raw", [b"{", b'{"extra_body": 1}'])
+def test_refused_requests_leave_no_trace(raw):
+    bed = api_bed.make(max_active=1)
+    for _ in range(3):
+        error(bed.post(content=raw), 400)
+    assert bed.server.state.glm53_load.active == 0
+
+
+def test_a_client_that_leaves_early_is_counted_out():
+    bed = api_bed.make(max_active=1)
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        raise AssertionError(message)
+
+    scope = {"type": "http", "method": "POST", "path": CHAT, "headers": []}
+    asyncio.run(bed.app(scope, receive, send))
+    assert bed.server.state.glm53_load.active == 0
+
+
+def report(path, age=0.0, refuses=True):
+    reason = {"reason": "memory is short", "retry_after_seconds": 30} if refuses else None
+    path.write_text(json.dumps({"pid": 1, "beat": time.monotonic() - age, "refuses": reason}))
+    return path
+
+
+def test_new_work_is_refused_while_the_watchdog_says_so(tmp_path):
+    path = report(tmp_path / "watchdog.json")
+    bed = api_bed.make(load=Load(0, path))
+    answer = bed.post(body=chat())
+    found = error(answer, 503)
+    assert found["code"] == "server_refuses"
+    assert "memory is short" in found["message"]
+    assert answer.headers["retry-after"] == "30"
+    assert bed.get("/metrics").status_code == 200
+    assert bed.post("/tokenize", {"prompt": "x"}).status_code == 200
+
+
+def test_the_watchdogs_word_is_looked_up_once_a_second(tmp_path):
+    path = report(tmp_path / "watchdog.json")
+    clock = [time.monotonic()]
+    load = Load(0, path, now=lambda: clock[0])
+    assert load.refusal() is not None
+    report(path, refuses=False)
+    assert load.refusal() is not None
+    clock[0] += 1.1
+    assert load.refusal() is None
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "{}", '{"refuses": 1, "beat": 1}', '{"refuses": {}, "beat": "x"}']
+)
+def test_what_is_no_report_keeps_nobody_out(tmp_path, content):
+    path = tmp_path / "watchdog.json"
+    assert Load(0, path).refusal() is None
+    path.write_text(content)
+    assert Load(0, path).refusal() is None
+
+
+@pytest.mark.parametrize("age", [REPORT_FRESH_SECONDS + 1, -5.0])
+def test_a_dead_watchdog_keeps_nobody_out(tmp_path, age):
+    assert Load(0, report(tmp_path / "watchdog.json", age)).refusal() is None
+
+
+def test_a_server_without_our_plugin_does_not_start():
+    bed = api_bed.make()
+    del bed.server.state.glm53_load
+    with pytest.raises(RuntimeError, match="glm53_api"):
+        asyncio.run(bed.app({"type": "lifespan"}, None, None))

@@ -1,0 +1,214 @@
+"""Bodies: carried out or refused with the reason, never accepted and ignored."""
+
+import json
+
+import api_bed
+import pytest
+from api_bed import CHAT, chat, error
+
+
+@pytest.fixture
+def bed():
+    return api_bed.make()
+
+
+def test_a_plain_request_arrives_as_it_was(bed):
+    body = chat(temperature=0.5, stream=False, metadata={"a": "ü"})
+    assert bed.post(body=body).status_code == 200
+    assert bed.server.got == body
+
+
+def test_a_literal_extra_body_is_refused_with_what_it_holds(bed):
+    found = error(bed.post(body=chat(extra_body={"top_k": 3})), 400)
+    assert (found["code"], found["param"]) == ("REQ_EXTRA_BODY", "extra_body")
+    assert "top_k" in found["message"]
+    assert bed.server.bodies == []
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
+@pytest.mark.parametrize(
+    ("field", "value", "key"),
+    [
+        ("guided_json", {"type": "object"}, "json"),
+        ("guided_json", '{"type": "object"}', "json"),
+        ("guided_regex", "a+", "regex"),
+        ("guided_choice", ["a", "b"], "choice"),
+        ("guided_grammar", 'root ::= "a"', "grammar"),
+    ],
+)
+def test_guided_fields_become_structured_outputs(bed, path, field, value, key):
+    assert bed.post(path, chat(**{field: value})).status_code == 200
+    assert bed.server.got["structured_outputs"] == {key: value}
+    assert field not in bed.server.got
+
+
+def test_the_whitespace_pattern_goes_along(bed):
+    bed.post(body=chat(guided_json={}, guided_whitespace_pattern=" ?"))
+    assert bed.server.got["structured_outputs"] == {"json": {}, "whitespace_pattern": " ?"}
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"guided_regex": "a", "guided_json": {}}, "guided_json and guided_regex"),
+        ({"guided_regex": "a", "structured_outputs": {"regex": "b"}}, "structured_outputs"),
+        ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "response_format"),
+        ({"guided_json": {}, "guided_decoding_backend": "outlines"}, "guided_decoding_backend"),
+        ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern"),
+        ({"guided_json": 5}, "a JSON schema"),
+        ({"guided_choice": []}, "a list of texts"),
+        ({"guided_choice": [1]}, "a list of texts"),
+        ({"guided_regex": {}}, "a text"),
+    ],
+)
+def test_guided_fields_that_cannot_be_carried_out_are_refused(bed, more, named):
+    found = error(bed.post(body=chat(**more)), 400)
+    assert found["code"] == "REQ_GUIDED"
+    assert named in found["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+def test_guided_fields_have_no_place_on_other_routes(bed, path):
+    assert error(bed.post(path, chat(guided_regex="a")), 400)["code"] == "REQ_GUIDED"
+    assert bed.post(path, chat(guided_regex=None)).status_code == 200
+
+
+@pytest.mark.parametrize("value", ["auto", [], 5, "", 0, False])
+def test_a_constraint_is_an_object(bed, value):
+    found = error(bed.post(body=chat(structured_outputs=value)), 400)
+    assert found["param"] == "structured_outputs"
+
+
+@pytest.mark.parametrize("null", ["guided_json", "guided_regex", "guided_decoding_backend"])
+def test_a_guided_null_is_nothing(bed, null):
+    bed.post(body=chat(**{null: None}))
+    assert bed.server.got == chat()
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("none", "none"),
+        ("minimal", "low"),
+        ("low", "low"),
+        ("medium", "high"),
+        ("high", "high"),
+        ("xhigh", "max"),
+        ("max", "max"),
+    ],
+)
+def test_efforts_reach_the_template_as_one_that_it_knows(bed, asked, meant):
+    bed.post(body=chat(reasoning_effort=asked))
+    assert bed.server.got["reasoning_effort"] == meant
+    bed.post(body=chat(chat_template_kwargs={"reasoning_effort": asked}))
+    kwargs = bed.server.got["chat_template_kwargs"]
+    assert kwargs == {"reasoning_effort": meant, "enable_thinking": meant != "none"}
+
+
+def test_an_explicit_switch_wins_over_the_effort(bed):
+    kwargs = {"reasoning_effort": "high", "enable_thinking": False}
+    bed.post(body=chat(chat_template_kwargs=kwargs))
+    assert bed.server.got["chat_template_kwargs"] == kwargs
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"reasoning_effort": "huge"}, "REQ_EFFORT"),
+        ({"reasoning_effort": 3}, "REQ_EFFORT"),
+        ({"reasoning_effort": []}, "REQ_EFFORT"),
+        ({"chat_template_kwargs": {"reasoning_effort": "x"}}, "REQ_EFFORT"),
+        ({"chat_template_kwargs": '{"enable_thinking": false}'}, "REQ_KWARGS_NOT_OBJECT"),
+    ],
+)
+def test_what_the_template_would_misread_is_refused(bed, more, code):
+    assert error(bed.post(body=chat(**more)), 400)["code"] == code
+
+
+def test_a_forbidden_tool_call_cannot_be_decoded(bed):
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    bed.post(body=chat(tools=tools, tool_choice="none"))
+    assert bed.server.got["bad_words"] == ["<tool_call>"]
+    bed.post(body=chat(tools=tools, tool_choice="auto"))
+    assert "bad_words" not in bed.server.got
+    bed.post(body=chat(tools=tools, tool_choice="none", bad_words=["x"]))
+    assert bed.server.got["bad_words"] == ["x", "<tool_call>"]
+
+
+def test_the_default_length_is_for_requests_that_name_none():
+    bed = api_bed.make(default_max_tokens=70)
+    bed.post(body=chat())
+    assert bed.server.got["max_tokens"] == 70
+    for name in ("max_tokens", "max_completion_tokens"):
+        bed.post(body=chat(**{name: 900}))
+        assert bed.server.got == chat(**{name: 900})
+    bed.post("/v1/responses", {"model": "m", "input": "hi"})
+    assert bed.server.got["max_output_tokens"] == 70
+
+
+def test_the_default_length_never_makes_a_prompt_too_long():
+    bed = api_bed.make(default_max_tokens=9000, window=1000)
+    assert bed.post(body=chat()).status_code == 200
+
+
+def test_the_same_request_has_the_same_seed_and_another_has_another():
+    bed = api_bed.make(deterministic=True)
+
+    def seed(**more):
+        assert bed.post(body=chat(**more)).status_code == 200
+        return bed.server.got["seed"]
+
+    assert seed() == seed(temperature=0.3) == seed(stream=True)
+    assert seed() != seed(messages=[{"role": "user", "content": "ho"}])
+    assert seed() != seed(tools=[{"type": "function", "function": {"name": "f"}}])
+    assert 0 <= seed() < 2**63
+    assert seed(seed=5) == 5
+    assert "seed" not in _got(api_bed.make(), chat())
+
+
+def _got(bed, body):
+    bed.post(body=body)
+    return bed.server.got
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'"text"',
+        b"\xff\xfe",
+        b'{"a": NaN}',
+        b'{"a": 1e999999}',
+        b'{"a": Infinity}',
+        b'{"a": {"b": [9223372036854775808]}}',
+        b'{"a": -9223372036854775809}',
+        b'{"messages": "\\ud800"}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"max_tokens": ' + b"9" * 5000 + b"}",
+    ],
+)
+def test_no_json_object_no_engine(bed, raw):
+    assert error(bed.post(content=raw), 400)["code"] == "invalid_json"
+    assert bed.server.bodies == []
+
+
+def test_the_largest_numbers_are_numbers(bed):
+    edges = [2**63 - 1, -(2**63)]
+    assert bed.post(body=chat(stop_token_ids=edges, user="9" * 40)).status_code == 200
+    assert bed.server.got["stop_token_ids"] == edges
+
+
+def test_pairs_of_surrogates_are_text(bed):
+    raw = b'{"messages": [{"role": "user", "content": "\\ud83d\\ude00"}]}'
+    assert bed.post(content=raw).status_code == 200
+    assert bed.server.got["messages"][0]["content"] == "\U0001f600"
+
+
+def test_other_routes_get_their_bodies_unchanged(bed):
+    raw = json.dumps({"prompt": "x", "extra_body": 1}).encode() + b" "
+    assert bed.post("/tokenize", content=raw).status_code == 200
+    assert bed.server.got == {"prompt": "x", "extra_body": 1}

@@ -1,0 +1,151 @@
+"""Our chat template: whole renders as a person would read them, and what vLLM makes of it.
+
+After a wanted change: GLM53_UPDATE_GOLDEN=1 make overlay-test, then read the difference.
+"""
+
+import itertools
+import json
+import os
+from pathlib import Path
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+import pytest
+from vllm.parser import glm47_moe
+from vllm.renderers import hf
+
+from glm53_overlay import template
+from glm53_overlay.api.requests import EFFORTS
+from glm53_overlay.errors import OverlayError
+from glm53_overlay.settings import ApiSettings
+
+GOLDEN = Path(__file__).with_name("golden") / "chat.txt"
+USER = {"role": "user", "content": "Which one is larger?"}
+IMAGE = {
+    "role": "user",
+    "content": [{"type": "text", "text": "See "}, {"type": "image"}, {"type": "video"}],
+}
+SYSTEM = {"role": "system", "content": "Be brief."}
+TOOLS = [{"type": "function", "function": {"name": "wetter", "parameters": {"größe": 1}}}]
+CALL = {"function": {"name": "wetter", "arguments": {"stadt": "Köln", "tage": 3, "genau": True}}}
+WORK = [
+    USER,
+    {"role": "assistant", "content": None, "reasoning": " I look. ", "tool_calls": [CALL, CALL]},
+    {"role": "tool", "content": "rain"},
+    {"role": "tool", "content": [{"type": "text", "text": "sun"}]},
+]
+PAST = [
+    SYSTEM,
+    USER,
+    {"role": "assistant", "content": " The first. ", "reasoning_content": "gone"},
+    {"role": "user", "content": "Why?"},
+]
+CASES = {
+    "plain": ([USER], {}),
+    "effort low": ([USER], {"reasoning_effort": "low", "enable_thinking": True}),
+    "effort none": ([USER], {"reasoning_effort": "none", "enable_thinking": False}),
+    "effort none, switch left out": ([USER], {"reasoning_effort": "none"}),
+    "thinking off": ([USER], {"enable_thinking": False}),
+    "unknown effort": ([USER], {"reasoning_effort": "huge"}),
+    "system and an earlier turn": (PAST, {"reasoning_effort": "high"}),
+    "tools at work": (WORK, {"tools": TOOLS}),
+    "image and video": ([IMAGE], {}),
+    "nothing to generate": ([USER], {"add_generation_prompt": False}),
+}
+
+
+def render(messages, **kwargs):
+    """Render as transformers does: sandboxed, with its way of writing JSON."""
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+    )
+    environment.policies["json.dumps_kwargs"] = {}
+    environment.filters["tojson"] = _tojson
+    kwargs = {"add_generation_prompt": True, "tools": None, **kwargs}
+    return environment.from_string(template.PATH.read_text()).render(messages=messages, **kwargs)
+
+
+def _tojson(value, ensure_ascii=True):
+    return json.dumps(value, ensure_ascii=ensure_ascii)
+
+
+def test_renders_are_as_written_down():
+    parts = [
+        f"=== {name}\n{render(messages, **kwargs)}\n" for name, (messages, kwargs) in CASES.items()
+    ]
+    text = "\n".join(parts)
+    if os.environ.get("GLM53_UPDATE_GOLDEN"):
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text(), "see the head of this file"
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "ending"),
+    [
+        ({}, "<think>"),
+        ({"reasoning_effort": "low"}, "<think>"),
+        ({"enable_thinking": True}, "<think>"),
+        ({"enable_thinking": None}, "<think>"),
+        ({"enable_thinking": False}, "<think></think>"),
+        ({"reasoning_effort": "none"}, "<think></think>"),
+        ({"reasoning_effort": "low", "enable_thinking": False}, "<think></think>"),
+    ],
+)
+def test_thinking_is_on_unless_it_is_off(kwargs, ending):
+    assert render([USER], **kwargs).endswith(f"<|assistant|>\n{ending}")
+    assert ("Reasoning Effort" in render([USER], **kwargs)) == (ending == "<think>")
+
+
+def test_every_effort_is_another_prompt():
+    prompts = {render([USER], reasoning_effort=e) for e in ("none", "low", "high", "max")}
+    assert len(prompts) == 4
+    assert render([USER]) == render([USER], reasoning_effort="max")
+
+
+@pytest.mark.parametrize("effort", ["huge", 3, {"a": 1}, ["low"], None])
+def test_what_is_no_effort_is_the_longest(effort):
+    assert render([USER], reasoning_effort=effort) == render([USER])
+
+
+@pytest.mark.parametrize(("asked", "meant"), list(EFFORTS.items()))
+def test_routes_without_our_map_mean_the_same_efforts(asked, meant):
+    assert render([USER], reasoning_effort=asked) == render([USER], reasoning_effort=meant)
+
+
+def test_another_effort_keeps_the_prompt_before_the_last_question():
+    low, high = (render(PAST, tools=TOOLS, reasoning_effort=e) for e in ("low", "high"))
+    shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False))
+    same = "".join(left for left, _ in shared)
+    assert "The first." in same
+    assert "Be brief." in same
+
+
+def test_vllm_hands_over_parts_of_content_in_their_order():
+    detected = hf._detect_content_format(template.PATH.read_text(), default="string")
+    assert detected == "openai"
+
+
+def test_the_parser_reads_a_call_that_the_template_writes():
+    text = render(WORK, tools=TOOLS)
+    call = text[text.index("<tool_call>wetter") :].partition("</tool_call>")[0]
+    for mark in ("<arg_key>stadt</arg_key><arg_value>Köln</arg_value>", "<arg_value>3</arg_value>"):
+        assert mark in call
+    assert glm47_moe.ARG_VALUE_END == "</arg_value>"
+
+
+def test_the_parser_believes_that_ours_can_be_silent(monkeypatch):
+    class Stock:
+        chat_template = "[gMASK]<sop>Reasoning Effort: <tool_call><arg_key><arg_value>"
+
+    monkeypatch.setattr(glm47_moe, "_glm53_always_thinks", glm47_moe._glm53_always_thinks)
+    template.install(ApiSettings(template="checkpoint"))
+    assert glm47_moe._glm53_always_thinks(Stock()) is True
+    template.install(ApiSettings(template="appliance"))
+    assert glm47_moe._glm53_always_thinks(Stock()) is False
+
+
+def test_a_parser_without_that_question_is_refused(monkeypatch):
+    monkeypatch.delattr(glm47_moe, "_glm53_always_thinks")
+    with pytest.raises(OverlayError, match="OVERLAY_CONTRACT"):
+        template.install(ApiSettings(template="appliance"))

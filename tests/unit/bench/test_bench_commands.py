@@ -1,0 +1,138 @@
+"""`glm53ctl bench` and the recipe's own command line, end to end against a fake server."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fast_server import running
+from typer.testing import CliRunner
+
+from glm53ctl import cli
+from glm53ctl.bench.result import Case, Identity, Result
+from glm53ctl.errors import UserError
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def url():
+    with running() as address:
+        yield address
+
+
+def bench(*words: str | Path):
+    return CliRunner().invoke(cli.app, ["bench", *map(str, words)])
+
+
+SMALL = {
+    "decode": ("--runs", "1", "--max-tokens", "12", "--no-coherence"),
+    "prefill": ("--tokens", "300"),
+    "needle": ("--tokens", "300", "--depth", "0.5"),
+    "prefix": ("--tokens", "300", "--runs", "1"),
+    "agents": ("--tokens", "250", "--newcomer", "300", "--runs", "1", "--max-tokens", "12"),
+    "load": ("--streams", "2", "--tokens", "250", "--runs", "1", "--max-tokens", "12"),
+}
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_each_bench_prints_and_keeps_a_result(url, tmp_path, kind):
+    kept, copy = tmp_path / "ledger.jsonl", tmp_path / "copy.json"
+    said = bench(kind, "--url", url, *SMALL[kind], "--json", "--ledger", kept, "--out", copy)
+    assert said.exit_code == 0, said.output
+    result = Result.model_validate_json(said.stdout)
+    assert result.kind == kind
+    assert result.ok
+    assert result.identity.engine == "0.0.fake"
+    assert result.identity.model == "fake"
+    assert Result.model_validate_json(kept.read_text()) == result
+    assert Result.model_validate_json(copy.read_text()) == result
+
+
+def test_text_shows_the_recipes_beside(url):
+    said = bench("decode", "--url", f"{url}/v1/", *SMALL["decode"], "--streams", "1")
+    assert "published: vllm-recipe 62.9, tensorfold 114.7" in said.stdout
+    assert "acceptance: 2.50 tokens a step" in said.stdout
+
+
+def test_answers_that_are_not_sane_are_exit_1(url):
+    said = bench("decode", "--url", url, "--runs", "1", "--max-tokens", "12", "--streams", "1")
+    assert said.exit_code == 1
+    assert "note: coherence" in said.stdout
+
+
+def test_nobody_there_is_exit_3():
+    said = bench("decode", "--url", "http://127.0.0.1:9")
+    assert isinstance(said.exception, UserError)
+    assert said.exception.exit_code == 3
+
+
+def keep(path: Path, digest: str, *values: float) -> None:
+    case = Case(name="structured x1", unit="tok/s", values=values, baseline={"vllm-recipe": 62.9})
+    result = Result(
+        kind="decode", at="2026-01-02T03:04:05", identity=Identity(config_digest=digest),
+        cases=(case,),
+    )  # fmt: skip
+    with path.open("a") as file:
+        file.write(result.model_dump_json() + "\n")
+
+
+def test_a_worse_one_is_exit_1(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    keep(path, "old", 66.0, 66.4, 65.8, 66.1, 66.3)
+    keep(path, "new", 61.9, 62.3, 61.7, 62.0, 62.2)
+    assert bench("compare", "--ledger", path).exit_code == 1
+    said = bench("compare", "new", "old", "--ledger", path, "--json")
+    assert said.exit_code == 0
+    assert json.loads(said.stdout)[0]["verdict"] == "better"
+
+
+def test_one_alone_is_not_compared(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    keep(path, "old", 1.0)
+    said = bench("compare", "--ledger", path)
+    assert isinstance(said.exception, UserError)
+    assert said.exception.code == "BENCH_NOTHING_TO_COMPARE"
+
+
+def test_the_ledger_is_drawn(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    keep(path, "old", 66.0, 66.4)
+    keep(path, "new", 61.9, 62.3)
+    assert bench("plot", tmp_path / "p.svg", "--ledger", path).exit_code == 0
+    assert "<svg" in (tmp_path / "p.svg").read_text()
+
+
+def test_the_schema_is_printed():
+    assert json.loads(bench("schema").stdout)["title"] == "Result"
+
+
+def test_the_recipe_s_command_line_still_works(url, tmp_path):
+    target = tmp_path / "structured.json"
+    words = "--phase structured --structured --runs 2 --max-tokens 20 --skip-coherence --out"
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests/bench_decode.py", *words.split(), target,
+         "--url", url, "--model", "fake"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = json.loads(target.read_text())
+    assert said["phase"] == "structured"
+    assert [case["name"] for case in said["cases"]] == ["structured x1"]
+    assert len(said["cases"][0]["values"]) == 2
+
+
+def test_nothing_of_it_is_imported_before_it_is_used():
+    """Starting any command must not pay for benches, plans or pictures."""
+    code = (
+        "import sys, glm53ctl.cli; print([m for m in sys.modules if m.startswith(("
+        "'matplotlib', 'glm53ctl.bench.m', 'glm53ctl.bench.c', 'glm53ctl.budget.'))])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded = said.stdout
+    assert "matplotlib" not in loaded
+    assert "glm53ctl.bench.measure" not in loaded
+    assert "glm53ctl.budget.speed" not in loaded

@@ -1,0 +1,144 @@
+"""The benches against a fake server that is its own process."""
+
+import asyncio
+import statistics
+
+import pytest
+from fast_server import running
+
+from glm53ctl.bench import measure, texts
+from glm53ctl.bench.client import Answer, Server, ask
+from glm53ctl.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def fast():
+    with running() as url:
+        yield Server(url, "fake")
+
+
+@pytest.fixture(scope="module")
+def paced():
+    with running("--pace", "0.01") as url:
+        yield Server(url, "fake")
+
+
+def quiet(_line: str) -> None: ...
+
+
+async def asked(server: Server, streams: int, tokens: int) -> list[Answer]:
+    async with server.client() as client:
+        return await asyncio.gather(*(ask(client, "count", tokens) for _ in range(streams)))
+
+
+def test_no_token_of_200_streams_is_lost(fast):
+    answers = asyncio.run(asked(fast, 200, 50))
+    assert [answer.tokens for answer in answers] == [50] * 200
+    assert all(len(answer.arrivals) == 50 for answer in answers)
+    assert all(answer.text.split() == [str(n) for n in range(50)] for answer in answers)
+
+
+def test_gaps_are_those_the_server_makes(paced):
+    """The server sleeps 10 ms at least; arrivals are noted then, not when the answer is over."""
+    [answer] = asyncio.run(asked(paced, 1, 40))
+    assert statistics.median(answer.gaps) >= 0.0095
+    assert answer.rate <= 1 / 0.0095
+    assert answer.began < answer.arrivals[0]
+    assert list(answer.arrivals) == sorted(answer.arrivals)
+
+
+def test_decode_counts_both_texts_at_every_concurrency(fast):
+    found = asyncio.run(measure.decode(fast, ["structured", "prose"], [1, 2], 3, 30, quiet))
+    assert [case.name for case in found.cases] == [
+        "structured x1", "structured x2", "prose x1", "prose x2",
+    ]  # fmt: skip
+    case = found.cases[0]
+    assert len(case.values) == 3
+    assert case.baseline == {"vllm-recipe": 62.9, "tensorfold": 114.7}
+    assert case.acceptance is not None
+    assert case.acceptance.length == pytest.approx(2.5)
+    assert case.acceptance.by_position == pytest.approx((0.9, 0.6))
+    assert set(case.ttft_seconds) == {"p50", "p90", "p99"}
+    assert found.faults  # the fake does not know primes
+
+
+def test_an_answer_that_repeats_itself_is_a_fault():
+    with running("--text", "!") as url:
+        server = Server(url, "fake")
+        found = asyncio.run(measure.decode(server, ["prose"], [1], 1, 30, quiet, coherence=False))
+    assert len(found.faults) == 1
+    assert "repeats itself" in found.faults[0]
+
+
+def test_prefill_meets_the_length_and_never_the_cache(fast):
+    found = asyncio.run(measure.prefill(fast, [300, 700], 2, quiet))
+    lengths = [case.extra["prompt_tokens"] for case in found.cases]
+    assert lengths == pytest.approx([300, 700], rel=0.02)
+    assert found.faults == []
+
+
+def test_prefix_sees_what_is_reused(fast):
+    found = asyncio.run(measure.prefix(fast, [400], 1, quiet))
+    assert [case.name for case in found.cases] == ["prefix 400: again", "prefix 400: continued"]
+    assert found.cases[1].values[0] == pytest.approx(400 / 450, abs=0.03)
+
+
+def test_a_needle_that_is_not_named_is_lost(fast):
+    found = asyncio.run(measure.needle(fast, [300], [0.1, 0.9], quiet))
+    assert found.cases[0].values == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("depth", [0.0, 0.5, 1.0])
+def test_a_needle_is_in_its_haystack_once(depth):
+    prompt, code = texts.haystack(500, "salt", depth)
+    assert prompt.count(code) == 1
+    assert prompt.endswith(texts.QUESTION)
+
+
+def test_agents_and_a_newcomer(paced):
+    found = asyncio.run(measure.agents(paced, 2, 250, 300, 1, 20, quiet))
+    alone, newcomer, during = found.cases
+    assert (alone.name, newcomer.name) == ("agents x2", "newcomer")
+    assert newcomer.lower_is_better
+    assert newcomer.extra["prompt_tokens"] > 300
+    assert during.values[0] >= 0
+
+
+def test_load_counts_requests(fast):
+    found = asyncio.run(measure.load(fast, [8], 300, 2, 20, quiet))
+    assert len(found.cases[0].values) == 2
+    assert found.cases[0].extra["requests_per_second"] > 0
+
+
+def test_fillers_of_two_salts_differ_from_the_first_word():
+    one, other = texts.filler(100, "a"), texts.filler(100, "b")
+    assert one.split()[0] != other.split()[0]
+    assert len(one.split()) == len(other.split()) == 100
+    assert texts.filler(100, "a") == one
+
+
+@pytest.mark.parametrize(
+    ("text", "bad"),
+    [
+        ("!" * 40, True),
+        ("the the the the the the the the the", True),
+        (", ".join(map(str, range(1, 60))), False),
+        ("A hash map keeps pairs of a key and a value in an array of buckets.", False),
+        ("OK", False),
+    ],
+)
+def test_what_is_no_language_is_told_from_counting(text, bad):
+    assert texts.degenerate(text) is bad
+
+
+def test_rate_of_two_together_is_over_the_time_of_both():
+    def answer(*arrivals: float) -> Answer:
+        return Answer("", 0.0, arrivals, 11, 5, 0, "stop")
+
+    assert measure.rate_together([answer(1.0, 2.0), answer(1.5, 3.0)]) == pytest.approx(10.0)
+
+
+def test_nobody_there_is_one_sentence():
+    with pytest.raises(UserError) as error:
+        asyncio.run(asked(Server("http://127.0.0.1:9", "none"), 1, 5))
+    assert error.value.code == "BENCH_UNREACHABLE"
