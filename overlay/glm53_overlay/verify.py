@@ -26,7 +26,7 @@ HIDDEN, INTERMEDIATE = 4096, 1024
 
 EXPERTS, TOP_K = 8, 8
 BITS, CODEBOOK, LIMIT = 4, "mcg", 10.0
-TOKENS = {"cuda": (1, 8, 96, 640), "cpu": (1, 8)}
+TOKENS = {"cuda": (1, 8, 96, 640, 1280), "cpu": (1, 8)}
 """Batch sizes that reach each way a device's backend has of computing."""
 
 TOLERANCE = 5e-3

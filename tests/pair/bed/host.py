@@ -289,8 +289,12 @@ class Host:
     def push(self, source: Path, target: str, mode: int | None = None) -> None:
         """Copy a file of this machine into the host, or a folder with all that is in it."""
         if source.is_dir():
-            for path in sorted(p for p in source.rglob("*") if p.is_file()):
+            for path in sorted(p for p in source.rglob("*") if p.is_symlink() or p.is_file()):
                 self.push(path, f"{target}/{path.relative_to(source)}", mode)
+            return
+        if source.is_symlink():
+            self._on_disk("mkdir", "-p", os.path.dirname(target))
+            self._on_disk("ln", "-sfn", os.readlink(source), target)
             return
         self.write(target, source.read_bytes(), mode or source.stat().st_mode & 0o777)
 
