@@ -58,17 +58,11 @@ def measure(raw: layer.Raw, ours: ExtBackend, marlin: Any, tokens: int, read: fl
     for name in ("_sliced", "_tiled", "_unpacked"):
         limits = {"_sliced": 512, "_tiled": ours.workspace.tiled_tokens}
         if 32 <= tokens <= limits.get(name, tokens) and (name != "_unpacked" or tokens >= 512):
-            ways[name[1:]] = us(lambda *batch, name=name: lambda: _way(ours, name, *batch))
+            ways[name[1:]] = us(
+                lambda *batch, name=name: lambda: ours._sorted(getattr(ours, name), *batch)
+            )
     row["ways_us"] = ways
     return row
-
-
-def _way(ours: ExtBackend, name: str, x: Any, ids: Any, weights: Any) -> torch.Tensor:
-    """Run one way whatever the number of tokens."""
-    routing, out = ours._sort(ids, weights), torch.empty_like(x)
-    rows = getattr(ours, name)(x.half(), routing)
-    ours._triton.combine(rows, routing.position, routing.bounds[ours.experts.count :], out)
-    return out
 
 
 def missed(rows: list[dict[str, Any]]) -> list[str]:

@@ -21,6 +21,7 @@ stream for shared experts runs no EXL3 kernel).
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -149,7 +150,6 @@ class Workspace:
         )
         # What each choice of each token comes to: fp32 from exllamav3's kernels, fp16 from ours.
         self.rows = self._zeros(half, max(2 * self.tiled_tokens, most) * top_k, hidden)
-        self.edges = torch.arange(shape.count + 2, dtype=torch.int32, device=shape.device)
         self.block = 0
         if most > self.tiled_tokens:
             expert_mib = 3 * hidden * inner * 2 / (1 << 20)
@@ -177,11 +177,13 @@ def _workspace(shape: Shape) -> Workspace:
 class Routing:
     """The choices of a batch sorted by expert; choices that are no expert of ours come last."""
 
+    order: Tensor  # int64 [E+1], the expert at each place; E stands for none of ours
+    load: Tensor  # int64 [E+1], how many rows the expert at each place has
+    bounds: Tensor  # int64 [E+2], the first of them; [E] is the end of the last expert's
     token: Tensor  # int64 [T*k], the token of each row
     expert: Tensor  # int32 [T*k], its expert; E for none of ours
     weight: Tensor  # fp16 [T*k]
-    bounds: Tensor  # int64 [E+2], the first row of each expert; [E] is the end of the last
-    position: Tensor  # int64 [T, k], the row that each choice became
+    position: Tensor  # int64 [T*k], the row that each choice became
 
 
 class ExtBackend:
@@ -214,6 +216,7 @@ class ExtBackend:
         self._bits = (experts.bits,) * 3
         gate, up, down = map(addresses, (experts.gate, experts.up, experts.down))
         self._tables = (*gate, *up, *down)
+        self._table = torch.stack(self._tables)
         self._blocks = []
         for first in range(0, experts.count, self.workspace.block or experts.count):
             block = slice(first, first + self.workspace.block)
@@ -239,14 +242,19 @@ class ExtBackend:
         x = x.contiguous()
         if tokens <= workspace.direct_tokens:
             return self._direct(x, topk_ids.contiguous(), topk_weights.contiguous())
-        routing, out = self._sort(topk_ids, topk_weights), torch.empty_like(x)
-        if tokens <= workspace.sliced_tokens:
-            rows = self._sliced(x.half(), routing)
-        elif tokens <= workspace.tiled_tokens:
-            rows = self._tiled(x.half(), routing)
-        else:
-            rows = self._unpacked(x.half(), routing)
-        self._triton.combine(rows, routing.position, routing.bounds[self.experts.count :], out)
+        way = self._unpacked
+        if tokens <= workspace.tiled_tokens:
+            way = self._sliced if tokens <= workspace.sliced_tokens else self._tiled
+        return self._sorted(way, x, topk_ids, topk_weights)
+
+    def _sorted(
+        self, way: Callable[[Tensor, Routing], Tensor], x: Tensor, ids: Tensor, weights: Tensor
+    ) -> Tensor:
+        """Sort, compute the rows of all experts in one of the ways, sum each token's."""
+        routing = self._sort(ids, weights, by_load=way == self._tiled)
+        rows, out = way(x.half(), routing), torch.empty_like(x)
+        end = routing.bounds[self.experts.count :]
+        self._triton.combine(rows, routing.position.view_as(ids), end, out)
         return out
 
     def _coop(self, x: Tensor, ids: Tensor, weights: Tensor, out: Tensor) -> None:
@@ -275,9 +283,12 @@ class ExtBackend:
         workspace = self.workspace
         rows = workspace.single_rows(len(routing.token))
         unused = rows[: len(x)]  # the atomic sum of the other mode; with `rows` it is not touched
+        # The kernel takes experts in their order, as groups of SMs become free: with the most
+        # rows first, the last ones to end are short.
+        tables = self._table.index_select(1, routing.order[: self.experts.count]).unbind()
         self._ext.exl3_moe(
-            x, unused, routing.bounds.diff(), routing.token, routing.weight, *workspace.tiled, 0,
-            *self._bits, *self._tables, *self._flags * 3, self.experts.swiglu_limit, -1, rows,
+            x, unused, routing.load, routing.token, routing.weight, *workspace.tiled, 0,
+            *self._bits, *tables, *self._flags * 3, self.experts.swiglu_limit, -1, rows,
             routing.bounds, 1, workspace.tiled_tokens, 16,
         )  # fmt: skip
         return rows
@@ -297,19 +308,13 @@ class ExtBackend:
             self._triton.down(workspace.inner, w2, routing.bounds, routing.weight, first, rows)
         return rows
 
-    def _sort(self, ids: Tensor, weights: Tensor) -> Routing:
+    def _sort(self, ids: Tensor, weights: Tensor, *, by_load: bool = False) -> Routing:
         """Sort the choices by expert on the device: the host learns neither counts nor bounds."""
-        count, top_k = self.experts.count, ids.shape[1]
-        expert = torch.where((ids >= 0) & (ids < count), ids, count).int().flatten()
-        expert, order = expert.sort(stable=True)
-        position = torch.empty_like(order)
-        position[order] = torch.arange(order.numel(), device=order.device)
+        count = self.experts.count
         return Routing(
-            token=order // top_k,
-            expert=expert,
-            weight=weights.flatten()[order].half(),
-            bounds=torch.searchsorted(expert, self.workspace.edges),
-            position=position.view_as(ids),
+            *self._triton.sort_choices(
+                ids.contiguous(), weights.contiguous(), count, by_load=by_load
+            )
         )
 
     def _warm_up(self) -> None:

@@ -14,6 +14,7 @@ _CAST_BLOCK = 256
 """Elements a program casts; four times as many make 0.5 us more at one token."""
 
 _SUM_BLOCK = 1024
+_SORT_BLOCK = 1024
 
 
 @triton.jit(do_not_specialize=["elements", "slots"])
@@ -135,6 +136,85 @@ def gate_up(
 def down(inner: Tensor, w: Tensor, bounds: Tensor, weight: Tensor, first: int, out: Tensor) -> None:
     """Write inner @ down, times the row's weight, to `out` [rows, H]; `w` is [B, I, H]."""
     _product(inner, w, out, bounds, weight, 0.0, first, w.shape[0], gated=False)
+
+
+@triton.jit
+def _is_of(chosen, valid, mine, count: tl.constexpr):
+    """Say which choices are expert `mine`'s; `count` stands for all that are no expert of ours."""
+    foreign = (chosen < 0) | (chosen >= count)
+    return valid & ((chosen == mine) | (foreign & (mine == count)))
+
+
+@triton.jit(do_not_specialize=["n"])
+def _count(ids, loads, n, count: tl.constexpr, block: tl.constexpr):
+    mine = tl.program_id(0)
+    total = tl.zeros((block,), dtype=tl.int32)
+    for first in range(0, n, block):
+        at = first + tl.arange(0, block)
+        chosen = tl.load(ids + at, mask=at < n, other=0)
+        total += _is_of(chosen, at < n, mine, count).to(tl.int32)
+    tl.store(loads + mine, tl.sum(total))
+
+
+@triton.jit(do_not_specialize=["n"])
+def _place(
+    ids, weights, loads, order, load, bounds, token, expert, weight, position, n,
+    top_k: tl.constexpr, by_load: tl.constexpr, count: tl.constexpr, width: tl.constexpr,
+    block: tl.constexpr,
+):  # fmt: skip
+    mine = tl.program_id(0)
+    others = tl.arange(0, width)
+    theirs = tl.load(loads + others, mask=others < count, other=0)
+    own = tl.load(loads + mine)
+    earlier = others < mine
+    if by_load:
+        earlier = (theirs > own) | ((theirs == own) & (others < mine))
+    earlier = (earlier | (mine == count)) & (others < count)
+    rank = tl.sum(earlier.to(tl.int32))
+    row = tl.sum(tl.where(earlier, theirs, 0))
+    tl.store(order + rank, mine)
+    tl.store(load + rank, own)
+    tl.store(bounds + rank, row)
+    if mine == count:
+        tl.store(bounds + count + 1, n)
+    for first in range(0, n, block):
+        at = first + tl.arange(0, block)
+        chosen = tl.load(ids + at, mask=at < n, other=0)
+        taken = _is_of(chosen, at < n, mine, count)
+        to = row + tl.cumsum(taken.to(tl.int32), 0) - 1
+        tl.store(token + to, (at // top_k).to(tl.int64), mask=taken)
+        tl.store(expert + to, tl.full((block,), 0, tl.int32) + mine, mask=taken)
+        tl.store(weight + to, tl.load(weights + at, mask=taken).to(tl.float16), mask=taken)
+        tl.store(position + at, to.to(tl.int64), mask=taken)
+        row += tl.sum(taken.to(tl.int32))
+
+
+def sort_choices(
+    ids: Tensor, weights: Tensor, count: int, *, by_load: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Sort the choices [T, k] of a batch by expert: a counting sort in two launches.
+
+    Experts come in their own order, or with the most rows first. Returns order, load, bounds,
+    token, expert, weight and position: the fields of `kernels.Routing`. Within an expert rows are
+    in the order of the tokens, so the result is the same each time.
+    """
+    n, top_k = ids.numel(), ids.shape[1]
+
+    def empty(size: int, dtype: torch.dtype) -> Tensor:
+        return torch.empty(size, dtype=dtype, device=ids.device)
+
+    long, loads = torch.int64, empty(count + 1, torch.int32)
+    made = (
+        empty(count + 1, long), empty(count + 1, long), empty(count + 2, long), empty(n, long),
+        empty(n, torch.int32), empty(n, torch.float16), empty(n, long),
+    )  # fmt: skip
+    grid = (count + 1,)
+    _count[grid](ids, loads, n, count=count, block=_SORT_BLOCK)
+    _place[grid](
+        ids, weights, loads, *made, n, top_k=top_k, by_load=by_load, count=count,
+        width=triton.next_power_of_2(count), block=_SORT_BLOCK,
+    )  # fmt: skip
+    return made
 
 
 @triton.jit
