@@ -30,6 +30,7 @@ NEVER = {
     "--config": (),  # a file of flags would pass every rule unseen
     "--api-key": ("api.key_file",),  # a secret on the command line stands in `ps` and in the log
     "--hf-token": ("weights.token_file",),
+    "--enable-dbo": (),  # two batches on two streams: EXL3's kernels must not meet on a device
 }
 """Flags that the plan never gives and never lets through, and the setting to use instead."""
 
