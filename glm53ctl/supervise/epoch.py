@@ -233,7 +233,8 @@ class Epoch:
             return self.head_is_ready
         if self.tracker.stage is Stage.CANARY and self.canary is None:
             limit = self.config.supervise.limits.canary
-            self.canary = asyncio.create_task(ask_canary(self._target(), self.config.canary, limit))
+            asked = ask_canary(self._target(), self.config.canary, limit, patient=True)
+            self.canary = asyncio.create_task(asked)
             self.canary.add_done_callback(lambda _: self.link.changed.set())
         return self.canary is not None and self.canary.done() and not self.canary.exception()
 

@@ -25,6 +25,8 @@ class FakePair:
     """Tokens drafted and accepted in each completion."""
     fails: dict[str, int] = field(default_factory=dict)
     """HTTP status by path, where it is not 200."""
+    later: int = 0
+    """How many questions are put off first, with 503 and Retry-After."""
     bodies: dict[str, bytes] = field(default_factory=dict)
     """Body by path, where it is not the usual one."""
     hangs: frozenset[str] = frozenset()
@@ -75,7 +77,11 @@ class _Handler(BaseHTTPRequestHandler):
             fake.over.wait()
             return
         body = fake.bodies.get(path, fake.usual(path))
-        self.send_response(fake.fails.get(path, 200))
+        if self.command == "POST" and len(fake.questions) <= fake.later:
+            self.send_response(503)
+            self.send_header("Retry-After", "0")
+        else:
+            self.send_response(fake.fails.get(path, 200))
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

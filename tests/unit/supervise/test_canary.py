@@ -44,6 +44,20 @@ def test_a_pair_that_answers_right_passes_with_its_answer(pair):
     assert pair.asked == ["/health", "/v1/models", CHAT]
 
 
+def test_a_server_that_puts_it_off_is_asked_again(pair):
+    """Clients may have filled it already, or the watchdog lets nothing in for a while."""
+    pair.later = 3
+    target = Target(pair.url, "glm", {}, speculates=False)
+    assert asyncio.run(ask_canary(target, Canary(), 30, patient=True)) == "OK."
+    assert len(pair.questions) == 4
+
+
+def test_a_probe_that_is_put_off_learns_nothing_and_does_not_wait(pair):
+    pair.later = 3
+    assert "503" in failure(pair).message
+    assert len(pair.questions) == 1
+
+
 def test_the_question_is_the_configured_one_without_chance_or_thinking(pair):
     pair.answer = "4"
     ask(pair, Canary(prompt="2+2?", expect="4", match="exact", max_tokens=9))
