@@ -23,7 +23,7 @@ COMPILE = $(TOOL)/uv pip compile --quiet --generate-hashes --no-annotate --no-he
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test lint types unit cases pair-smoke plan-table bench bench-weights lock clean help overlay-test api-contract exl3-parity nix wheels
+.PHONY: setup demo test lint types unit cases pair-smoke pair-table pair-soak plan-table bench bench-weights lock clean help overlay-test api-contract exl3-parity nix wheels
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -81,7 +81,7 @@ bench: setup ## what supervision costs: time to the first answer, as a ratio
 	@$(TOOL)/python tests/bench/start.py $(ARGS)
 
 bench-weights: $(TOOL_READY) ## fetch, verify and sync against hf, sha256sum and rsync (ARGS="--gb 8")
-	@$(TOOL)/python tests/bench/weights.py $(ARGS)
+	@PYTHONPATH=tests $(TOOL)/python tests/bench/weights.py $(ARGS)
 
 # Exact versions and digests of all that is installed, for every interpreter or for the one that
 # is named. Versions stay as they are unless they must change; UPGRADE=--upgrade takes the newest.

@@ -23,8 +23,8 @@ SAVE_SECONDS = 5.0
 
 
 def hashing_threads() -> int:
-    """Return how many threads hash: two a core, so that one reads while the other hashes."""
-    return min(2 * (len(os.sched_getaffinity(0)) or 1), MAX_THREADS)
+    """Return how many threads hash: four a core, so that cores and disk never wait together."""
+    return min(4 * (len(os.sched_getaffinity(0)) or 1), MAX_THREADS)
 
 
 def verify_files(

@@ -28,22 +28,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[2]
+from hub import Blob, Hub, serving
 
-
-from hub import Blob, Hub, serving  # noqa: E402
-
-from glm53ctl.findings import Finding  # noqa: E402
-from glm53ctl.weights.fetch import Fetch, Rules  # noqa: E402
-from glm53ctl.weights.hashing import blocks  # noqa: E402
-from glm53ctl.weights.head import HeadSource  # noqa: E402
-from glm53ctl.weights.hub import HubSource  # noqa: E402
-from glm53ctl.weights.layout import WeightSet  # noqa: E402
-from glm53ctl.weights.manifest import read_lock  # noqa: E402
-from glm53ctl.weights.progress import Progress  # noqa: E402
-from glm53ctl.weights.record import RecordBook  # noqa: E402
-from glm53ctl.weights.serve import WeightServer  # noqa: E402
-from glm53ctl.weights.verify import hashing_threads, verify_files  # noqa: E402
+from glm53ctl.findings import Finding
+from glm53ctl.weights.fetch import Fetch, Rules
+from glm53ctl.weights.hashing import blocks
+from glm53ctl.weights.head import HeadSource
+from glm53ctl.weights.hub import HubSource
+from glm53ctl.weights.layout import WeightSet
+from glm53ctl.weights.manifest import read_lock
+from glm53ctl.weights.progress import Progress
+from glm53ctl.weights.record import RecordBook
+from glm53ctl.weights.serve import WeightServer
+from glm53ctl.weights.verify import hashing_threads, verify_files
 
 REPO, COMMIT, TOKEN = "bench/model", "a" * 40, b"bench-token-of-no-worth"
 SHARDS = 16
