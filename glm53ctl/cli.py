@@ -25,6 +25,7 @@ from glm53ctl.config.schema import Config, Paths, Watchdog
 from glm53ctl.config.sources import Loaded, load
 from glm53ctl.diagnose.commands import explain_command
 from glm53ctl.errors import EXIT_BAD_INPUT, EXIT_NOT_READY, UserError
+from glm53ctl.options import ConfigOption, JsonOption
 from glm53ctl.prepare import prepare_command, reclaim_command
 from glm53ctl.status.screen import Screen, draw
 from glm53ctl.status.snapshot import gather
@@ -58,14 +59,9 @@ app.command("reclaim", hidden=True)(reclaim_command)
 out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", envvar="GLM53CTL_CONFIG", help="Configuration file."),
-]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Override one setting: serve.max_num_seqs=2.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _load(path: Path | None, overrides: list[str] | None = None, *, warn: bool = False) -> Loaded:

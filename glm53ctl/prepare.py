@@ -20,6 +20,7 @@ from glm53ctl.facts.host import HERE, Host, Unknown
 from glm53ctl.facts.memory import KIB_IN_GIB, MemoryFacts, gib, probe_memory
 from glm53ctl.facts.node import ClockCap, preparation_dir
 from glm53ctl.facts.nvml import load_nvml
+from glm53ctl.options import ConfigOption
 
 MIN_FREE = "/proc/sys/vm/min_free_kbytes"
 DROP_CACHES = "/proc/sys/vm/drop_caches"
@@ -197,11 +198,6 @@ def request_reclaim(config: Config) -> None:
 
 
 # --- commands ------------------------------------------------------------------------------------
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", envvar="GLM53CTL_CONFIG", help="Configuration file."),
-]
 
 
 def prepare_command(

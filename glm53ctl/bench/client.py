@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import httpx
 
+from glm53ctl.api import authorization
 from glm53ctl.errors import EXIT_NOT_READY, UserError
 
 CONNECT_SECONDS = 10.0
@@ -65,10 +66,9 @@ class Client:
             self._idle.append(lane)
 
     def _new(self) -> httpx.AsyncClient:
-        key = self.server.key
         return httpx.AsyncClient(
             base_url=self.server.url,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers=authorization(self.server.key),
             timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
             verify=self._trust,
             trust_env=False,

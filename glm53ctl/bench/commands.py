@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glm53ctl.errors import UserError
+from glm53ctl.options import ConfigOption, JsonOption
 
 if TYPE_CHECKING:
     from glm53ctl.bench.client import Server
@@ -43,10 +44,6 @@ class Text(StrEnum):
     PROSE = "prose"
 
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", envvar="GLM53CTL_CONFIG", help="Configuration file."),
-]
 UrlOption = Annotated[
     str | None, typer.Option(help="Another server than the configured one, without /v1.")
 ]
@@ -55,7 +52,6 @@ KeyOption = Annotated[
     str | None, typer.Option("--key", envvar="GLM53_BENCH_KEY", help="Its API key.")
 ]
 ThinkOption = Annotated[bool, typer.Option(help="Let the model think; the recipes did not.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OutOption = Annotated[Path | None, typer.Option(help="Write the JSON into this file as well.")]
 LedgerOption = Annotated[
     Path | None,
@@ -118,9 +114,10 @@ def _look(url: str, key: str | None) -> tuple[str, str]:
     """Return the engine's version ("" where it says none) and its first model."""
     import httpx
 
+    from glm53ctl.api import authorization
     from glm53ctl.errors import EXIT_NOT_READY
 
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers = authorization(key)
     try:
         with httpx.Client(base_url=url, headers=headers, timeout=10, trust_env=False) as client:
             models = client.get("/v1/models").raise_for_status().json()["data"]

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from glm53ctl.errors import UserError
+from glm53ctl.options import ConfigOption, JsonOption
 
 
 class MachineName(StrEnum):
@@ -32,10 +33,7 @@ ANY_PAIR = 'nodes=[{"name": "a", "address": "192.0.2.1"}, {"name": "b", "address
 
 def plan_command(
     context: typer.Context,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", envvar="GLM53CTL_CONFIG", help="Configuration file."),
-    ] = None,
+    config: ConfigOption = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Override one setting: dense=fp8.")
     ] = None,
@@ -45,7 +43,7 @@ def plan_command(
         Speculation | None,
         typer.Option(help="Plan with this speculation, whatever licence is accepted."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
     plot: Annotated[Path | None, typer.Option(help="Draw it into this .png or .svg.")] = None,
 ) -> None:
     """Show what fits and how fast it can be. Exit status 2 when it does not fit."""

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from glm53ctl.config.schema import Config
 from glm53ctl.errors import EXIT_NOT_READY, UserError
 from glm53ctl.facts.network import device_of
+from glm53ctl.options import ConfigOption
 
 if TYPE_CHECKING:
     from glm53ctl.checks.doctor import Report
@@ -30,10 +31,6 @@ class _SeveralFiles(TyperGroup):
 
 app = typer.Typer(cls=_SeveralFiles, invoke_without_command=True)
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", envvar="GLM53CTL_CONFIG", help="Configuration file."),
-]
 RankOption = Annotated[
     int | None, typer.Option("--rank", min=0, max=3, help="Rank of this host; found by address.")
 ]

@@ -13,6 +13,7 @@ from glm53ctl.diagnose.exhibits import Exhibit, Kind, explain
 from glm53ctl.diagnose.story import clock
 from glm53ctl.errors import EXIT_NOT_READY, UserError
 from glm53ctl.findings import Severity
+from glm53ctl.options import ConfigOption, JsonOption
 from glm53ctl.status.logs import newest_log
 
 
@@ -27,14 +28,11 @@ def explain_command(
     request: Annotated[
         list[Path] | None, typer.Option(help="The body of a request, as JSON.")
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", envvar="GLM53CTL_CONFIG", help="Configuration file."),
-    ] = None,
+    config: ConfigOption = None,
     now: Annotated[
         str | None, typer.Option(help="Judge silence as of then: '09-20 10:05:30'.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Name the cause and the next step in a log or an answer. Exit status 3 with failures."""
     if now is not None and clock(now) is None:

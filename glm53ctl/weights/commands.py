@@ -13,6 +13,7 @@ from rich.console import Console
 
 from glm53ctl.errors import EXIT_NOT_READY
 from glm53ctl.findings import Finding
+from glm53ctl.options import ConfigOption, JsonOption
 
 if TYPE_CHECKING:  # the work itself is imported by the command that does it
     from glm53ctl.config.schema import Config
@@ -25,14 +26,9 @@ err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 LINE_SECONDS = 5.0
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", envvar="GLM53CTL_CONFIG", help="Configuration file."),
-]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Override one setting: weights.streams=4.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RankOption = Annotated[
     int | None, typer.Option("--rank", min=0, max=3, help="Which node this is; 0 is the head.")
 ]
