@@ -27,6 +27,7 @@ from glm53ctl.config.layers import (
 from glm53ctl.config.schema import Config
 from glm53ctl.config.validation import judge_rules, nested, validate
 from glm53ctl.errors import UserError
+from glm53ctl.files import replace_text
 from glm53ctl.findings import Finding, Severity
 
 DEFAULT_FILE = Path("/etc/glm53/config.yaml")
@@ -114,9 +115,7 @@ def write_override(config: Config, overrides: Sequence[str]) -> Path:
     _judged({**running, **said}, problems, os.environ, rules=True)
     target = Path(config.paths.run_dir) / OVERRIDE_NAME
     text = yaml.safe_dump(nested(said), sort_keys=False, allow_unicode=True)
-    unfinished = target.with_suffix(".new")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(target)  # a reader sees the old settings or the new ones, never half
+    replace_text(target, text)
     return target
 
 

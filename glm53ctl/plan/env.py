@@ -43,8 +43,7 @@ def _on_cuda(value: str) -> Callable[[Config], str | None]:
 
 def over_rdma(config: Config) -> bool:
     """Say whether collectives cross the fabric: not with one rank or ranks of one host."""
-    apart = config.world_size > 1 and not all(node.address.is_loopback for node in config.nodes)
-    return apart and config.engine.platform == "cuda"
+    return config.world_size > 1 and config.spans_hosts and config.engine.platform == "cuda"
 
 
 def _over_rdma(value: str) -> Callable[[Config], str | None]:

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError, field_validator
 
+from glm53ctl.backoff import doubled
 from glm53ctl.config.schema import Supervise
+from glm53ctl.files import replace_text
 from glm53ctl.supervise.report import Loss
 
 log = logging.getLogger("glm53ctl")
@@ -113,10 +115,7 @@ class Memory(BaseModel):
 
 def next_backoff(rules: Supervise, losses_in_a_row: int) -> float:
     """Return the pause in seconds before a relaunch: doubling from the base to the maximum."""
-    if losses_in_a_row <= 0:
-        return 0.0
-    doublings = min(losses_in_a_row - 1, 64)  # far past any maximum, and still a float
-    return min(rules.backoff_seconds * 2.0**doublings, rules.backoff_max_seconds)
+    return doubled(rules.backoff_seconds, rules.backoff_max_seconds, losses_in_a_row)
 
 
 @dataclass
@@ -140,10 +139,8 @@ class Ledger:
 
     def _write(self, **changes: object) -> None:
         self._memory = self._memory.model_copy(update=changes)
-        fresh = self._file.with_suffix(".new")
         try:
-            fresh.write_text(self._memory.model_dump_json())
-            os.replace(fresh, self._file)
+            replace_text(self._file, self._memory.model_dump_json())
         except OSError as error:  # the counters live on in this process
             log.error("%s cannot be written: %s", self._file, error.strerror)
 

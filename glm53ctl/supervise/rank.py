@@ -34,7 +34,7 @@ from glm53ctl.supervise.proctree import adopt_orphans
 from glm53ctl.supervise.report import EngineReport, Loss, Phase, RankReport
 from glm53ctl.supervise.secrets import pair_token
 from glm53ctl.supervise.selfcheck import LEFT_OUT, is_wanted
-from glm53ctl.supervise.survey import Survey, spans_hosts
+from glm53ctl.supervise.survey import Survey
 from glm53ctl.supervise.wire import Command, End, Facts, Launch, Leave, Ready
 from glm53ctl.weights.local import quick_digest
 
@@ -202,7 +202,7 @@ class RankSupervisor:
 
     def _known_facts(self) -> tuple[NodeFacts, ...] | None:
         """Return the facts of all nodes, the head's first; None while some are missing (head)."""
-        if not spans_hosts(self.config):
+        if not self.config.spans_hosts:
             return ()
         facts = [self.survey.facts, *(self.link.peers[r].facts for r in sorted(self.link.peers))]
         known = tuple(fact for fact in facts if fact is not None)

@@ -27,11 +27,6 @@ RECLAIM_SECONDS = 60.0
 POLL_SECONDS = 0.5
 
 
-def spans_hosts(config: Config) -> bool:
-    """Say whether there is a fabric at all: ranks of one host meet on its loopback."""
-    return not all(node.address.is_loopback for node in config.nodes)
-
-
 @dataclass
 class Survey:
     """The facts of this node for the coming start."""
@@ -58,7 +53,7 @@ class Survey:
         if not self._has_room:
             await _make_room(config)
             self._has_room = True
-        if spans_hosts(config):
+        if config.spans_hosts:
             self.facts = await asyncio.to_thread(probe_fabric, config, self.rank)
         self._taken_at = time.monotonic()
 

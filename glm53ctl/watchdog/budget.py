@@ -1,12 +1,13 @@
 """How often the watchdog may interfere: with growing pauses, and with an end."""
 
 import logging
-import os
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
+from glm53ctl.backoff import doubled
 from glm53ctl.config.schema import Watchdog
+from glm53ctl.files import replace_text
 
 log = logging.getLogger("glm53ctl")
 
@@ -43,18 +44,13 @@ class Budget:
 
     def _keep(self, spent: Spent) -> None:
         self._spent = spent
-        fresh = self._file.with_suffix(".new")
         try:
-            fresh.write_text(spent.model_dump_json())
-            os.replace(fresh, self._file)
+            replace_text(self._file, spent.model_dump_json())
         except OSError as error:  # a full disk costs the memory of a restart, not the watch
             log.warning("%s cannot be written: %s", self._file, error.strerror)
 
     def _pause(self) -> float:
-        if self._spent.attempts == 0:
-            return 0.0
-        doublings = min(self._spent.attempts - 1, 64)
-        return min(self._settings.backoff_seconds * 2.0**doublings, LONGEST_PAUSE_SECONDS)
+        return doubled(self._settings.backoff_seconds, LONGEST_PAUSE_SECONDS, self._spent.attempts)
 
     @property
     def exhausted(self) -> bool:

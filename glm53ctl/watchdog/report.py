@@ -1,11 +1,11 @@
 """What the watchdog says of itself, in one file: for `status`, and for whoever admits requests."""
 
-import os
 import time
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
+from glm53ctl.files import replace_text
 from glm53ctl.findings import Finding
 
 FRESH_SECONDS = 90.0
@@ -39,10 +39,7 @@ def report_path(run_dir: Path) -> Path:
 
 def write_report(run_dir: Path, report: WatchdogReport) -> None:
     """Replace the report; a reader sees the old or the new one. Raises OSError."""
-    path = report_path(run_dir)
-    fresh = path.with_suffix(".new")
-    fresh.write_text(report.model_dump_json())
-    os.replace(fresh, path)
+    replace_text(report_path(run_dir), report.model_dump_json())
 
 
 def read_report(run_dir: Path) -> WatchdogReport | None:

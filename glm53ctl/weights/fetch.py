@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from glm53ctl.backoff import doubled
 from glm53ctl.errors import UserError
 from glm53ctl.findings import Finding, Severity
 from glm53ctl.weights.hub import Source
@@ -34,6 +35,7 @@ from glm53ctl.weights.transfer import (
     Receiver,
     Throttle,
     TransferError,
+    disk_refuses,
     judge_os_error,
 )
 from glm53ctl.weights.verdicts import (
@@ -270,8 +272,8 @@ class Fetch:
             halt.wait(max(wait, self._backoff(failures)))
 
     def _backoff(self, failures: int) -> float:
-        pause = self.rules.backoff_seconds * 2.0 ** min(max(failures - 1, 0), 16)
-        return min(pause, self.rules.backoff_max_seconds)
+        rules = self.rules  # after a gain as well there is a pause
+        return doubled(rules.backoff_seconds, rules.backoff_max_seconds, max(failures, 1))
 
 
 class _Streams:
@@ -456,10 +458,4 @@ def _stopped() -> Finding:
 
 
 def _disk_finding(error: OSError, directory: Path) -> Finding:
-    return judge_os_error(error, str(directory)) or Finding(
-        code="FETCH_DISK_FAILED",
-        severity=Severity.FAIL,
-        where=error.filename or str(directory),
-        message=f"the disk refuses: {error.strerror or error}.",
-        fix="Look at the kernel's log and at the disk.",
-    )
+    return judge_os_error(error, str(directory)) or disk_refuses(error, str(directory))

@@ -6,7 +6,6 @@ own metadata once, written to a lock file, and never changes by itself afterward
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -17,6 +16,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from glm53ctl.errors import UserError
+from glm53ctl.files import replace_durably
 from glm53ctl.findings import Finding, Severity
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -205,22 +205,11 @@ def write_lock(file: Path, manifest: Manifest) -> bool:
                 "what is wrong, remove it by hand.",
             )
         return False
-    write_atomically(
+    replace_durably(
         file,
         json.dumps({**manifest.model_dump(exclude_none=True), "digest": manifest.digest}, indent=1),
     )
     return True
-
-
-def write_atomically(file: Path, text: str) -> None:
-    """Replace a file so that a reader, or a power cut, finds the old text or the new one."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_name(f".{file.name}.{os.getpid()}.new")
-    with fresh.open("w", encoding="utf-8") as handle:
-        handle.write(text)
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(fresh, file)
 
 
 def _tampered(file: Path, what: str) -> UserError:

@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ValidationError
 
+from glm53ctl.files import replace_durably
 from glm53ctl.findings import Finding
-from glm53ctl.weights.manifest import write_atomically
 from glm53ctl.weights.verdicts import gib
 
 Activity = Literal["fetch", "sync", "verify", "wait"]
@@ -118,7 +118,7 @@ def write_progress(run_dir: Path, progress: Progress) -> None:
     """Put a moment where `glm53ctl status` finds it. A directory that is not there is no fault."""
     stamped = progress.model_copy(update={"at": time.time(), "pid": os.getpid()})
     try:
-        write_atomically(run_dir / FILE_NAME, stamped.model_dump_json())
+        replace_durably(run_dir / FILE_NAME, stamped.model_dump_json())
     except OSError:
         return  # progress is a courtesy; the work goes on without it
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
+from glm53ctl.files import replace_durably
 from glm53ctl.weights.hashing import sample
-from glm53ctl.weights.manifest import Manifest, write_atomically
+from glm53ctl.weights.manifest import Manifest
 
 
 class FileState(BaseModel):
@@ -99,4 +100,4 @@ class RecordBook:
 
     def _write(self) -> None:
         self._unsaved = False
-        write_atomically(self._file, self._record.model_dump_json())
+        replace_durably(self._file, self._record.model_dump_json())

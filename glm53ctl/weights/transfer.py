@@ -259,12 +259,15 @@ def judge_os_error(error: OSError, place: str) -> Finding | None:
     finding = judge_error(str(error))
     if finding is not None:
         return finding.model_copy(update={"where": error.filename or place})
-    if error.errno in _DISK:
-        return Finding(
-            code="FETCH_DISK_FAILED",
-            severity=Severity.FAIL,
-            where=error.filename or place,
-            message=f"the disk refuses: {error.strerror}.",
-            fix="Look at the kernel's log and at the disk.",
-        )
-    return None
+    return disk_refuses(error, place) if error.errno in _DISK else None
+
+
+def disk_refuses(error: OSError, place: str) -> Finding:
+    """Return the finding for an error that is the disk's."""
+    return Finding(
+        code="FETCH_DISK_FAILED",
+        severity=Severity.FAIL,
+        where=error.filename or place,
+        message=f"the disk refuses: {error.strerror or error}.",
+        fix="Look at the kernel's log and at the disk.",
+    )

@@ -85,6 +85,11 @@ class Config(Section):
         return len(self.nodes)
 
     @property
+    def spans_hosts(self) -> bool:
+        """Whether there is a fabric at all: ranks of one host meet on its loopback."""
+        return not all(node.address.is_loopback for node in self.nodes)
+
+    @property
     def effective_spec_method(self) -> Literal["dflash", "mtp", "none"]:
         """What drafts in the end: DFlash2 only with its licence accepted, else MTP."""
         if self.spec.method == "dflash" and "CC-BY-NC-ND-4.0" not in self.licenses.accept:

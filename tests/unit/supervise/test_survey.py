@@ -10,7 +10,7 @@ from glm53ctl.facts.host import Unknown
 from glm53ctl.facts.memory import KIB_IN_GIB, MemoryFacts
 from glm53ctl.facts.node import NodeFacts
 from glm53ctl.supervise import survey
-from glm53ctl.supervise.survey import Survey, spans_hosts
+from glm53ctl.supervise.survey import Survey
 
 APART = [{"name": "a", "address": "10.0.0.1"}, {"name": "b", "address": "10.0.0.2"}]
 
@@ -79,6 +79,6 @@ def test_facts_are_read_anew_for_each_start(tmp_path, monkeypatch):
 def test_ranks_of_one_host_have_no_fabric(tmp_path, monkeypatch):
     monkeypatch.setattr(survey, "probe_fabric", lambda *_: pytest.fail("there is nothing to see"))
     config = pair_config(tmp_path, engine={"platform": "cpu"})
-    assert not spans_hosts(config)
-    assert spans_hosts(pair_config(tmp_path, nodes=APART))
+    assert not config.spans_hosts
+    assert pair_config(tmp_path, nodes=APART).spans_hosts
     asyncio.run(Survey(0).take(config))
