@@ -5,15 +5,14 @@ overlayfs they are skipped, with the reason; GLM53_BED_REQUIRED makes that a fai
 """
 
 import os
-import shutil
 from collections.abc import Iterator
 
 import pytest
 
-from glm53ctl.demo.model import make_model
 from glm53ctl.demo.run import DemoFiles
 
 from .bed import CHECKOUT, Bed, Product
+from .serving import running
 
 REQUIRED_VARIABLE = "GLM53_BED_REQUIRED"
 
@@ -34,16 +33,8 @@ def whole_bed(product: Product) -> Iterator[Bed]:
         if os.environ.get(REQUIRED_VARIABLE):
             pytest.fail(reason)
         pytest.skip(reason)
-    with bed.lock():
-        bed.down()  # what a killed run left, and what somebody tried by hand
-        try:
-            make_model(product.model)
-            bed.up(product if product.why_not() is None else None)
-            with bed.network.inside():
-                yield bed
-        finally:
-            bed.down()
-            shutil.rmtree(DemoFiles(bed.state / "demo").run_dir, ignore_errors=True)
+    with running(bed, product):
+        yield bed
 
 
 @pytest.fixture

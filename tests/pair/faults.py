@@ -14,7 +14,7 @@ from .serving import ServingPair
 from .side import Side
 
 Act = Callable[[Side], object]
-KILL, STOP, CONT = signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT
+KILL, STOP = signal.SIGKILL, signal.SIGSTOP
 
 
 def nothing(side: Side) -> None:
@@ -54,38 +54,27 @@ def _signal(rank: int, title: str, signum: int) -> Act:
     return lambda side: side.send(rank, title, signum)
 
 
+_VICTIMS = (
+    # title, what it is, what a kill and a freeze make the status say, whether plain units have it
+    ("main", "main process of the engine", "RANK_LOST", "ENGINE_WEDGED", True),
+    ("Worker", "worker process", "RANK_LOST", "ENGINE_WEDGED", True),
+    ("supervisor", "supervisor", "_LOST", "_LOST", False),
+)
+
+
 def _process_faults() -> list[Fault]:
-    wording = {"main": "main process of the engine", "Worker": "worker process"}
-    found = []
-    for rank, where in enumerate(("head", "worker")):
-        for title, what in wording.items():
-            for verb, signum in (("kill", KILL), ("freeze", STOP)):
-                sign = "SIGKILL" if signum is KILL else "SIGSTOP"
-                found.append(
-                    Fault(
-                        f"{verb}_{title.lower()}_{rank}",
-                        f"{sign} to the {what} on the {where}",
-                        _signal(rank, title, signum),
-                        says="RANK_LOST" if signum is KILL else "ENGINE_WEDGED",
-                    )
-                )
-        found += [
-            Fault(
-                f"kill_supervisor_{rank}",
-                f"SIGKILL to the supervisor on the {where}",
-                _signal(rank, "supervisor", KILL),
-                says="_LOST",
-                plain=False,
-            ),
-            Fault(
-                f"freeze_supervisor_{rank}",
-                f"SIGSTOP to the supervisor on the {where}",
-                _signal(rank, "supervisor", STOP),
-                says="_LOST",
-                plain=False,
-            ),
-        ]
-    return found
+    return [
+        Fault(
+            f"{verb}_{title.lower()}_{rank}",
+            f"{signum.name} to the {what} on the {where}",
+            _signal(rank, title, signum),
+            says=says,
+            plain=plain,
+        )
+        for rank, where in enumerate(("head", "worker"))
+        for title, what, killed, frozen, plain in _VICTIMS
+        for verb, signum, says in (("kill", KILL, killed), ("freeze", STOP, frozen))
+    ]
 
 
 def _kill_both_mains(side: Side) -> None:

@@ -1,9 +1,12 @@
 """The product, installed on both hosts of the bed as an owner installs it, and asked how it is."""
 
+import contextlib
 import secrets
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,12 +14,13 @@ from typing import Any
 import yaml
 from waiting import wait_for
 
+from glm53ctl.demo.model import make_model
 from glm53ctl.demo.run import DemoFiles
 from glm53ctl.status.snapshot import Snapshot, assemble
 from glm53ctl.supervise import control
 from glm53ctl.supervise.report import RankReport
 
-from .bed import CHECKOUT, ENGINE, LAN, MODEL, RAIL1, SPARKS, Product
+from .bed import CHECKOUT, ENGINE, LAN, MODEL, RAIL1, SPARKS, Bed, Product
 from .side import START_SECONDS, Side
 
 SERVICES = CHECKOUT / "services"
@@ -157,6 +161,24 @@ class ServingPair(Side):
             for log in sorted(logs, key=lambda path: path.stat().st_mtime)[-1:]:
                 parts.append(f"{log.name}:\n{log.read_text(errors='replace')[-3000:]}")
         return "\n".join(parts)
+
+
+@contextlib.contextmanager
+def running(bed: Bed, product: Product) -> Iterator[None]:
+    """Boot the bed with what there is of the product; inside, this process is a client on the LAN.
+
+    Before and after, all of the bed is removed: also what a killed run or a trial by hand left.
+    """
+    with bed.lock():
+        bed.down()
+        try:
+            make_model(product.model)
+            bed.up(product if product.why_not() is None else None)
+            with bed.network.inside():
+                yield
+        finally:
+            bed.down()
+            shutil.rmtree(DemoFiles(bed.state / "demo").run_dir, ignore_errors=True)
 
 
 def demo_settings(files: DemoFiles, product: Product) -> dict[str, Any]:

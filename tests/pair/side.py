@@ -8,7 +8,6 @@ answers to a client on the LAN, and what the side says of itself.
 import os
 import re
 import secrets
-import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,12 +169,6 @@ class Side(ABC):
         """Return the end of the journals, for a test that failed."""
         options = ("-n", "60", "-o", "short-precise")
         return "\n".join(f"{host.name}:\n{host.journal(*options)}" for host in self.hosts)
-
-
-def gone(pids: set[int], seconds: float, what: str) -> float:
-    """Wait until none of the pids is a process; return when (monotonic seconds)."""
-    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), what, seconds)
-    return time.monotonic()
 
 
 def _words(file: Path) -> list[str]:

@@ -19,14 +19,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from glm53ctl.demo.model import make_model
 from glm53ctl.demo.run import DemoFiles
 
-from .bed import CHECKOUT, Bed, Product
+from .bed import CHECKOUT, Bed, BedError, Product
 from .faults import BY_NAME, FAULTS, Fault
 from .measure import CLIENT_SECONDS, MEND_SECONDS, SERVE_SECONDS, measure
 from .plain import PlainPair
-from .serving import ServingPair, demo_settings
+from .serving import ServingPair, demo_settings, running
 from .side import Side
 
 RESULTS = Path(__file__).with_name("results.json")
@@ -135,15 +134,10 @@ def product_bed() -> Iterator[tuple[Bed, dict[str, Any]]]:
     bed = Bed()
     files = DemoFiles(bed.state / "demo")
     product = Product.of(CHECKOUT, files.model)
-    with bed.lock():
-        bed.down()
-        try:
-            make_model(product.model)
-            bed.up(product)
-            with bed.network.inside():
-                yield bed, demo_settings(files, product)
-        finally:
-            bed.down()
+    if reason := product.why_not():
+        raise BedError(f"{reason}.")
+    with running(bed, product):
+        yield bed, demo_settings(files, product)
 
 
 def _measure_side(side: Side, wanted: Wanted, results: dict[str, Any]) -> None:
