@@ -18,6 +18,8 @@ TOOL := .venv/bin
 TOOL_READY := .venv/ready$(subst /,-,$(CURDIR))
 ENGINE_READY := .engine/ready$(subst /,-,$(CURDIR))
 OVERLAY_SOURCES := $(shell find overlay -name '*.py' -o -name '*.toml')
+# Python that finds the modules which several kinds of tests share, as pytest does.
+TESTS := PYTHONPATH=tests $(TOOL)/python
 PIP := $(TOOL)/python -m pip install -qq --disable-pip-version-check --no-input
 COMPILE = $(TOOL)/uv pip compile --quiet --generate-hashes --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
@@ -66,13 +68,13 @@ cases: $(TOOL_READY) ## recorded failures against the product's verdicts (CASES=
 	@$(TOOL)/python -m tests.cases $(CASES)
 
 pair-smoke: setup ## two systemd hosts with the real units, broken and healed (root, 10 minutes)
-	@$(TOOL)/python -m tests.pair.smoke
+	@$(TESTS) -m tests.pair.smoke
 
 pair-table: setup ## all faults on both sides, what is missing of it: docs/reliability.md (root, hours)
-	@PYTHONPATH=tests $(TOOL)/python -m tests.pair.table $(ARGS)
+	@$(TESTS) -m tests.pair.table $(ARGS)
 
 pair-soak: setup ## 200 random faults in a row (root, hours)
-	@PYTHONPATH=tests $(TOOL)/python -m tests.pair.soak $(ARGS)
+	@$(TESTS) -m tests.pair.soak $(ARGS)
 
 plan-table: $(TOOL_READY) ## what `plan` predicts against every published figure
 	@$(TOOL)/python -m glm53ctl.budget.published
@@ -81,7 +83,7 @@ bench: setup ## what supervision costs: time to the first answer, as a ratio
 	@$(TOOL)/python tests/bench/start.py $(ARGS)
 
 bench-weights: $(TOOL_READY) ## fetch, verify and sync against hf, sha256sum and rsync (ARGS="--gb 8")
-	@PYTHONPATH=tests $(TOOL)/python tests/bench/weights.py $(ARGS)
+	@$(TESTS) tests/bench/weights.py $(ARGS)
 
 # Exact versions and digests of all that is installed, for every interpreter or for the one that
 # is named. Versions stay as they are unless they must change; UPGRADE=--upgrade takes the newest.

@@ -1,0 +1,46 @@
+"""Every target's Python program can be loaded the way the Makefile starts it."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+
+_STARTS = re.compile(
+    r"@(?P<runner>\$\(TESTS\)|\$\(TOOL\)/python) (?:-m (?P<module>\S+)|(?P<file>\S+\.py))"
+)
+
+STARTS = sorted(
+    {
+        (match["runner"] == "$(TESTS)", match["module"] or match["file"])
+        for match in _STARTS.finditer((CHECKOUT / "Makefile").read_text())
+    }
+)
+
+
+def test_the_makefile_is_read() -> None:
+    assert (True, "tests.pair.smoke") in STARTS
+    assert len(STARTS) > 8
+
+
+@pytest.mark.parametrize(("with_tests", "program"), STARTS)
+def test_a_program_of_the_makefile_loads(with_tests: bool, program: str) -> None:
+    load = (
+        f"import runpy; runpy.run_path({program!r}, run_name='loaded')"
+        if program.endswith(".py")
+        else f"import runpy; runpy.run_module({program!r}, run_name='loaded')"
+    )
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", load],
+        cwd=CHECKOUT,
+        env=bare | ({"PYTHONPATH": "tests"} if with_tests else {}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
