@@ -77,6 +77,20 @@ def _process_faults() -> list[Fault]:
     ]
 
 
+def _watchdog_faults() -> list[Fault]:
+    return [
+        Fault(
+            f"{verb}_watchdog_{rank}",
+            f"{signum.name} to the watchdog on the {where}",
+            _signal(rank, "watchdog", signum),
+            follows="serve",
+            plain=False,
+        )
+        for rank, where in enumerate(("head", "worker"))
+        for verb, signum in (("kill", KILL), ("freeze", STOP))
+    ]
+
+
 def _kill_both_mains(side: Side) -> None:
     for rank in (0, 1):
         side.send(rank, "main", KILL)
@@ -311,6 +325,7 @@ _MISFITS = [
 
 FAULTS = (
     *_process_faults(),
+    *_watchdog_faults(),
     Fault(
         "kill_core_0", "SIGKILL to the engine core on the head",
         _signal(0, "EngineCore", KILL), says="RANK_LOST",

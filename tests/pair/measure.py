@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -84,7 +83,7 @@ def measure(side: Side, fault: Fault, serve_seconds: float = SERVE_SECONDS) -> M
             said = _refusal(side, fault) or said
         fault.mend(side)
         mended = time.monotonic()
-        serving = _seconds(side.serves, serve_seconds, mended)
+        serving = _serving(side, serve_seconds, mended)
     if fault.follows != "refuse":
         said = side.said()
     left = sum(Path(f"/proc/{pid}").exists() for pid in engines) if stopped is None else 0
@@ -124,9 +123,14 @@ def _refusal(side: Side, fault: Fault) -> str | None:
         return None
 
 
-def _seconds(condition: Callable[[], bool], limit: float, since: float) -> float | None:
+def _serving(side: Side, limit: float, since: float) -> float | None:
+    """Wait for the right answer; None at the limit, or once the side can no longer give it."""
     try:
-        wait_for(condition, "service", limit)
+        outcome = wait_for(
+            lambda: "serves" if side.serves() else "over" if side.given_up() else None,
+            "service",
+            limit,
+        )
     except AssertionError:
         return None
-    return time.monotonic() - since
+    return time.monotonic() - since if outcome == "serves" else None

@@ -90,6 +90,18 @@ class PlainPair(Side):
             states.append(f"{self.unit_name(rank)} {state} ({result})")
         return ", ".join(states)
 
+    def given_up(self) -> bool:
+        """A unit that is at rest with no job for it stays so: nothing else would start it."""
+        for rank, host in enumerate(self.hosts):
+            if not host.running:
+                return False
+            show = ("systemctl", "show", "-p", "ActiveState", "-p", "Job", self.unit_name(rank))
+            done = host.exec(*show, check=False)  # it may still be booting
+            seen = dict(line.split("=", 1) for line in done.stdout.splitlines())
+            if seen.get("ActiveState") in ("inactive", "failed") and seen.get("Job") in ("", "0"):
+                return True
+        return False
+
     def start_anew(self) -> None:
         """Restart both, the worker first."""
         for rank in (1, 0):

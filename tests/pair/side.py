@@ -91,6 +91,10 @@ class Side(ABC):
     def start_anew(self) -> None:
         """Bring it back by hand, as an operator would."""
 
+    def given_up(self) -> bool:
+        """Say whether it will never serve again without a hand; False if that cannot be told."""
+        return False
+
     # --- what is seen from outside --------------------------------------------------------------
 
     def processes(self, rank: int) -> dict[int, str]:

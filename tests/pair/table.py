@@ -169,7 +169,7 @@ model and flags. A client asks for a token each second throughout. Medians; seco
 - *stopped*: until no process of either engine is left on the hosts that are alive
 - *serving*: until a client gets the right answer again, counted from when the world has mended what
   it mends (power, cables, the right file): a fault that nobody dealt with is mended after
-  {mend:.0f} s. "never": not within {serve:.0f} s and not without a hand.
+  {mend:.0f} s. "never": not within {serve:.0f} s, or no unit is left that would start it.
 
 A start of the CPU engine takes most of *serving* and is the same for both sides. What a Spark's
 takes is unproven on GB10.
