@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import re
+import signal
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -126,6 +127,8 @@ class EngineProcess:
 
     async def end(self, grace_seconds: float = 0.0) -> None:
         """End the engine: SIGTERM and `grace_seconds` of patience first if given, then SIGKILL."""
+        with contextlib.suppress(ProcessLookupError):
+            self.guard.send_signal(signal.SIGCONT)  # one that is stopped would hear no order
         if grace_seconds > 0 and not self.ended.is_set():
             await self._order("term")
             with contextlib.suppress(TimeoutError):

@@ -334,6 +334,10 @@ FAULTS = (
         "freeze_core_0", "engine core frozen: /health says 200 and no token comes",
         _signal(0, "EngineCore", STOP), says="ENGINE_WEDGED",
     ),
+    Fault(
+        "kill_guard_0", "SIGKILL to the guard of the engine on the head",
+        _signal(0, "guard", KILL), says="RANK_LOST", plain=False,
+    ),
     Fault("kill_both", "SIGKILL to both main processes", _kill_both_mains, says="RANK_LOST"),
     *_HOSTS,
     *_CABLES,

@@ -28,10 +28,10 @@ CLIENT_SECONDS = 10.0
 """How long a client waits for its few tokens."""
 
 _TITLES = (
+    ("guard", re.compile(r"glm53ctl\.supervise\.guard")),  # its arguments are the engine's
     ("EngineCore", re.compile(r"^VLLM::EngineCore")),
     ("Worker", re.compile(r"^VLLM::Worker")),
     ("main", re.compile(r"bin/vllm serve ")),
-    ("guard", re.compile(r"glm53ctl\.supervise\.guard")),
     ("supervisor", re.compile(r"glm53ctl rank ")),
     ("watchdog", re.compile(r"glm53ctl watchdog")),
 )

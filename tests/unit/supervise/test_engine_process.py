@@ -139,6 +139,19 @@ def test_a_polite_engine_gets_its_time(marker, tmp_path):
     asyncio.run(scenario())
 
 
+def test_a_guard_that_was_stopped_hears_its_orders(marker, tmp_path):
+    async def scenario():
+        engine = await start(
+            "trap 'exit 3' TERM; echo up; sleep 1000 & wait", marker, tmp_path / "log"
+        )
+        await until_up(engine)
+        engine.guard.send_signal(signal.SIGSTOP)
+        await engine.end(grace_seconds=DEADLINE)
+        return engine.exit_code
+
+    assert asyncio.run(scenario()) == 3
+
+
 def test_an_engine_is_not_deaf_to_signals_because_its_guard_is(marker, tmp_path):
     """Ignored signals are inherited across exec; vLLM needs SIGTERM and SIGINT."""
 
