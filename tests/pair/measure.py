@@ -8,12 +8,14 @@ from pathlib import Path
 import httpx
 from waiting import wait_for
 
-from .faults import Fault
+from .faults import Fault, nothing
 from .serving import ServingPair
 from .side import CLIENT_SECONDS, START_SECONDS, Side
 
 MEND_SECONDS = 20.0
 """When the world mends a fault that the side has not dealt with by then."""
+WATCH_SECONDS = 45.0
+"""How long a fault that the world does not mend is watched for what the side does."""
 SERVE_SECONDS = 120.0
 """How long after the mending a side may take to serve; later counts as never."""
 CALM_SECONDS = 10.0
@@ -26,7 +28,7 @@ class Measurement:
 
     `detect_s`: until the side says that something is wrong. `stopped_s`: until the last process of
     both engines is gone, on hosts that are alive. Both from the fault on. `serving_s`: until a
-    client gets the right answer, from the moment on when the world had mended what it mends.
+    client gets the right answer: from the fault on, or where the world mends something, from then.
     `silence_s`: the longest that a client waited without answer or error. `left`: processes of the
     old engines that are still there at the end.
     """
@@ -82,11 +84,13 @@ def measure(side: Side, fault: Fault, serve_seconds: float = SERVE_SECONDS) -> M
         if fault.follows == "refuse" and isinstance(side, ServingPair):
             said = _refusal(side, fault) or said
         fault.mend(side)
-        mended = time.monotonic()
-        serving = _serving(side, serve_seconds, mended)
+        since = at if fault.mend is nothing else time.monotonic()
+        serving = _serving(side, serve_seconds, since)
     if fault.follows != "refuse":
         said = side.said()
-    left = sum(Path(f"/proc/{pid}").exists() for pid in engines) if stopped is None else 0
+    left = 0
+    if stopped is None and fault.follows != "serve":
+        left = sum(Path(f"/proc/{pid}").exists() for pid in engines)
     if serving is None:
         side.start_anew()
         side.until_serving(START_SECONDS)
@@ -99,7 +103,10 @@ def _watch(
     """Return when it was noticed and when the engines were gone, and what was said first."""
     if not fault.survivors:
         return None, None, ""
-    limit = at + (CALM_SECONDS if fault.follows == "serve" else MEND_SECONDS)
+    if fault.follows == "serve":
+        limit = at + CALM_SECONDS
+    else:
+        limit = at + (WATCH_SECONDS if fault.mend is nothing else MEND_SECONDS)
     detect = stopped = None
     said = ""
     while time.monotonic() < limit and (detect is None or stopped is None):

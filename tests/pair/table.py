@@ -167,9 +167,9 @@ model and flags. A client asks for a token each second throughout. Medians; seco
 - *noticed*: until the side itself says that something is wrong (`glm53ctl status`; for plain units
   `systemctl is-active` and `/health`)
 - *stopped*: until no process of either engine is left on the hosts that are alive
-- *serving*: until a client gets the right answer again, counted from when the world has mended what
-  it mends (power, cables, the right file): a fault that nobody dealt with is mended after
-  {mend:.0f} s. "never": not within {serve:.0f} s, or no unit is left that would start it.
+- *serving*: until a client gets the right answer again, counted from the fault, or from when the
+  world has mended what it mends (power, cables, the right file), which it does {mend:.0f} s later
+  at most. "never": not within {serve:.0f} s, or no unit is left that would start it.
 
 A start of the CPU engine takes most of *serving* and is the same for both sides. What a Spark's
 takes is unproven on GB10.
