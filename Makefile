@@ -25,7 +25,7 @@ COMPILE = $(TOOL)/uv pip compile --quiet --generate-hashes --no-annotate --no-he
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test lint types unit cases pair-smoke pair-table pair-soak plan-table bench bench-weights lock clean help overlay-test api-contract exl3-parity nix wheels
+.PHONY: setup demo test lint types unit cases pair-smoke pair-table pair-soak rdma plan-table bench bench-idle bench-weights lock clean help overlay-test api-contract exl3-parity nix wheels
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -76,11 +76,20 @@ pair-table: setup ## all faults on both sides, what is missing of it: docs/relia
 pair-soak: setup ## 200 random faults in a row (root, hours)
 	@$(TESTS) -m tests.pair.soak $(ARGS)
 
+rdma: $(TOOL_READY) ## two virtual machines with soft-RoCE: the fabric's facts against real verbs (QEMU)
+	@$(TESTS) -m tests.rdma $(ARGS)
+
 plan-table: $(TOOL_READY) ## what `plan` predicts against every published figure
 	@$(TOOL)/python -m glm53ctl.budget.published
 
+page-shots: $(TOOL)/playwright ## the page in a real Chromium: pictures, and checks of what it shows
+	@$(TESTS) -m page.shots $(ARGS)
+
 bench: setup ## what supervision costs: time to the first answer, as a ratio
 	@$(TOOL)/python tests/bench/start.py $(ARGS)
+
+bench-idle: $(TOOL_READY) ## what the daemons cost at rest: share of a core, memory (a minute)
+	@$(TESTS) tests/bench/idle.py $(ARGS)
 
 bench-weights: $(TOOL_READY) ## fetch, verify and sync against hf, sha256sum and rsync (ARGS="--gb 8")
 	@$(TESTS) tests/bench/weights.py $(ARGS)
@@ -91,6 +100,8 @@ bench-weights: $(TOOL_READY) ## fetch, verify and sync against hf, sha256sum and
 lock: $(TOOL_READY) $(TOOL)/uv ## compile lock/*.txt anew
 	@$(COMPILE) lock/uv.in -o lock/uv.txt --universal --python-version 3.11
 	@$(COMPILE) pyproject.toml -o lock/tool.txt --extra dev --universal --python-version 3.11
+	@$(COMPILE) lock/page-shots.in -o lock/page-shots.txt -c lock/tool.txt --universal \
+		--python-version 3.11
 	@$(COMPILE) lock/engine-cpu.in -o lock/engine-cpu.txt --excludes lock/engine-cpu.exclude \
 		--find-links $(TORCH_WHEELS) --only-binary :all: \
 		--python-version 3.11 --python-platform x86_64-manylinux_2_35
@@ -100,23 +111,28 @@ lock: $(TOOL_READY) $(TOOL)/uv ## compile lock/*.txt anew
 	@$(MAKE) --no-print-directory wheels
 
 # What of the locks Nix installs: for each machine the one file of each package, by name and digest.
-PYLOCK = $(TOOL)/uv pip compile --quiet --format pylock.toml --python-version 3.12
+PYLOCK = $(TOOL)/uv pip compile --quiet --format pylock.toml --python-version
 wheels: $(TOOL_READY) $(TOOL)/uv
-	@$(PYLOCK) lock/engine-cuda-aarch64.txt -o lock/pylock.toml --no-deps --only-binary :all: \
+	@$(PYLOCK) 3.12 lock/engine-cuda-aarch64.txt -o lock/pylock.toml --no-deps --only-binary :all: \
 		--python-platform aarch64-manylinux_2_39
 	@$(TOOL)/python nix/wheels.py aarch64 lock/pylock.toml lock/engine-cuda-aarch64.txt \
 		> lock/engine-cuda-aarch64.wheels
+	@$(PYLOCK) 3.11 lock/engine-cpu.txt -o lock/pylock.toml --no-deps --only-binary :all: \
+		--find-links $(TORCH_WHEELS) --python-platform x86_64-manylinux_2_39
+	@$(TOOL)/python nix/wheels.py x86_64 lock/pylock.toml lock/engine-cpu.txt 3.11 \
+		> lock/engine-cpu-x86_64.wheels
 	@for machine in aarch64 x86_64; do \
-		$(PYLOCK) pyproject.toml -o lock/pylock.toml -c lock/tool.txt \
+		$(PYLOCK) 3.12 pyproject.toml -o lock/pylock.toml -c lock/tool.txt \
 			--python-platform $$machine-manylinux_2_39 && \
 		$(TOOL)/python nix/wheels.py $$machine lock/pylock.toml lock/tool.txt \
 			> lock/tool-$$machine.wheels || exit 1; \
 	done
 	@rm lock/pylock.toml
+	@$(TOOL)/python nix/published.py lock/*.wheels
 
 clean: ## remove the tools, the engine and what the demo and the tests left
 	@[ ! -d .bed ] || $(TOOL)/python -m tests.pair.bed down
-	@rm -rf .venv .engine .demo .bed .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .engine .demo .bed .rdma .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(TOOL_READY): lock/tool.txt pyproject.toml
@@ -132,6 +148,10 @@ $(TOOL_READY): lock/tool.txt pyproject.toml
 # The installer has a stamp of its own, which looks at contents; this one spares its start.
 $(ENGINE_READY): lock/engine-cpu.txt $(OVERLAY_SOURCES) $(wildcard glm53ctl/engine/*.py) | $(TOOL_READY)
 	@$(TOOL)/python -m glm53ctl.engine .engine $(ENGINE_PYTHON)
+	@touch $@
+
+$(TOOL)/playwright: lock/page-shots.txt | $(TOOL_READY)
+	@$(PIP) --require-hashes -r lock/page-shots.txt
 	@touch $@
 
 $(TOOL)/uv: lock/uv.txt | $(TOOL_READY)

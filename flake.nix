@@ -57,16 +57,28 @@
             (import ./nix/hosts/installer.nix host)
           ];
         }).config.system.build.isoImage;
+
+      images = hosts: {
+        image-head = image hosts.spark-head;
+        image-worker = image hosts.spark-worker;
+      };
     in
     {
-      # The owner's six values -> { spark-head, spark-worker }: what the template calls.
-      lib.pair = pair;
+      # What the template calls.
+      lib = {
+        # The owner's six values -> { spark-head, spark-worker }
+        inherit pair;
+        # These two -> USB images that install them.
+        inherit images;
+      };
 
       overlays.default = final: _: { glm53 = import ./nix/packages { pkgs = final; }; };
 
       nixosModules = {
         default = concern ./nix/modules;
         fabric = concern ./nix/modules/fabric.nix;
+        monitoring = ./nix/modules/monitoring.nix;
+        page = concern ./nix/modules/page.nix;
         rank = concern ./nix/modules/rank.nix;
         watchdog = concern ./nix/modules/watchdog.nix;
         weights = concern ./nix/modules/weights.nix;
@@ -85,9 +97,9 @@
         }
         // lib.optionalAttrs (system == "aarch64-linux") {
           inherit (glm53) engine exllamav3-ext overlay;
-          image-head = image self.nixosConfigurations.spark-head;
-          image-worker = image self.nixosConfigurations.spark-worker;
         }
+        // lib.optionalAttrs (system == "aarch64-linux") (images self.nixosConfigurations)
+        // lib.optionalAttrs (system == "x86_64-linux") { inherit (glm53) engine-cpu; }
       );
 
       checks = forEach (

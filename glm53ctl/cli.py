@@ -1,6 +1,5 @@
 """The command line: parse, call, print. Every decision is made elsewhere."""
 
-import asyncio
 import json
 import logging
 import os
@@ -10,32 +9,30 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.style import Style
 
-from glm53ctl.api import Question, authorization, stream_answer
-from glm53ctl.bench.commands import app as bench_app
 from glm53ctl.budget.commands import plan_command
-from glm53ctl.checks.commands import app as doctor_app
 from glm53ctl.config.schema import Config, Paths, Watchdog
 from glm53ctl.config.sources import Loaded, load
-from glm53ctl.diagnose.commands import explain_command
 from glm53ctl.errors import EXIT_BAD_INPUT, EXIT_NOT_READY, UserError
 from glm53ctl.options import ConfigOption, JsonOption
-from glm53ctl.prepare import prepare_command, reclaim_command
-from glm53ctl.status.screen import Screen, draw
+from glm53ctl.rooms import Program
 from glm53ctl.status.snapshot import gather
-from glm53ctl.status.text import render
-from glm53ctl.supervise.local import LocalPair, require_local, require_startable
-from glm53ctl.weights.commands import app as weights_app
+
+if TYPE_CHECKING:
+    from glm53ctl.supervise.local import LocalPair
+
+# The rest is imported where it is used: `status` shall not pay for what it does not need.
 
 WATCH_SECONDS = 0.5
 
 app = typer.Typer(
+    cls=Program,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -48,13 +45,7 @@ overlay_app = typer.Typer(no_args_is_help=True, help="Check the plugin in the en
 app.add_typer(config_app, name="config")
 app.add_typer(plan_app, name="plan")
 app.add_typer(engine_app, name="engine")
-app.add_typer(doctor_app, name="doctor")
 app.add_typer(overlay_app, name="overlay")
-app.add_typer(weights_app, name="weights")
-app.add_typer(bench_app, name="bench")
-app.command("explain")(explain_command)
-app.command("prepare", hidden=True)(prepare_command)
-app.command("reclaim", hidden=True)(reclaim_command)
 
 out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
@@ -87,6 +78,8 @@ def rank(
     set_: SetOption = None,
 ) -> None:
     """Supervise one rank in the foreground (what the systemd units run)."""
+    import asyncio
+
     from glm53ctl.supervise.rank import RankSupervisor
 
     logging.basicConfig(level=logging.INFO, format=f"rank {number}: %(message)s")
@@ -104,6 +97,8 @@ def rank(
 @app.command()
 def up(config: ConfigOption = None, set_: SetOption = None) -> None:
     """Run all ranks of a one-host configuration in the foreground."""
+    from glm53ctl.supervise.local import LocalPair, require_local, require_startable
+
     loaded = _load(config, set_, warn=True)
     require_local(loaded.config)
     require_startable(loaded.config)
@@ -156,6 +151,8 @@ def resume(config: ConfigOption = None) -> None:
 @app.command()
 def watchdog(config: ConfigOption = None) -> None:
     """Watch the ranks of this host from outside (what glm53-watchdog.service runs)."""
+    import asyncio
+
     from glm53ctl.watchdog import daemon
 
     logging.basicConfig(level=logging.INFO, format="watchdog: %(message)s")
@@ -202,6 +199,8 @@ def status(
     svg: Annotated[Path | None, typer.Option(help="Draw it into this file as well.")] = None,
 ) -> None:
     """Show the pair. Exit status 0 when it serves, 3 when not."""
+    from glm53ctl.status.text import render
+
     settings = _look_up(config)
     if watch:
         _watch_pair(settings, lambda: True)
@@ -211,6 +210,8 @@ def status(
     else:
         out.print(render(snapshot))
     if svg is not None:
+        from glm53ctl.status.screen import draw
+
         with _files_usable():
             draw(snapshot, svg)
     raise typer.Exit(0 if snapshot.ready else EXIT_NOT_READY)
@@ -238,6 +239,7 @@ def ask(
     think: Annotated[bool, typer.Option(help="Let the model think first.")] = True,
 ) -> None:
     """Ask the pair and stream its answer."""
+    from glm53ctl.api import Question, authorization, stream_answer
     from glm53ctl.plan import plan_rank, read_secrets
     from glm53ctl.plan.ranks import API_KEY
 
@@ -345,11 +347,15 @@ def engine_check(prefix: PrefixOption = Path(".engine"), as_json: JsonOption = F
 
 
 @overlay_app.command("verify")
-def overlay_verify(prefix: PrefixOption = Path(".engine"), as_json: JsonOption = False) -> None:
+def overlay_verify(
+    prefix: PrefixOption = Path(".engine"),
+    dense: Annotated[bool, typer.Option(help="Also what `dense` costs in accuracy.")] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Check the overlay on this machine's device. Exit status 1 when something is wrong."""
     from glm53ctl.engine.overlay import verify
 
-    report = verify(prefix)
+    report = verify(prefix, dense=dense)
     if as_json:
         print(report.model_dump_json())
     else:
@@ -371,6 +377,9 @@ def demo(
     """Serve a tiny model with two real vLLM ranks on this machine's CPU."""
     from glm53ctl.demo.run import ANSWER_TOKENS, PROMPT, DemoFiles, prepare, start, summary
     from glm53ctl.demo.run import ask as ask_pair
+    from glm53ctl.page.commands import page_beside
+    from glm53ctl.status.screen import Screen
+    from glm53ctl.supervise.local import LocalPair
 
     screen = err if as_json else out
     files = DemoFiles(directory)
@@ -378,7 +387,8 @@ def demo(
         settings = prepare(files, engine, screen.print, view.show)
     pair = LocalPair(settings, ["--config", str(files.config.resolve())])
     began = time.monotonic()
-    with _stopped_at_end(pair) as leftovers:
+    with page_beside(settings) as page, _stopped_at_end(pair) as leftovers:
+        screen.print(f"The page: {page}", markup=False)
         with Screen(screen) as view:
             ready = start(pair, view.show)
         ready_seconds = round(time.monotonic() - began, 1)
@@ -412,7 +422,7 @@ def _files_usable() -> Iterator[None]:
 
 
 @contextmanager
-def _stopped_at_end(pair: LocalPair) -> Iterator[list[int]]:
+def _stopped_at_end(pair: "LocalPair") -> Iterator[list[int]]:
     """Stop the pair on the way out; the list then holds the number of processes left behind."""
     leftovers: list[int] = []
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -426,6 +436,8 @@ def _stopped_at_end(pair: LocalPair) -> Iterator[list[int]]:
 
 def _watch_pair(settings: Config, alive: Callable[[], bool]) -> None:
     """Show the pair until it is gone or the user has seen enough."""
+    from glm53ctl.status.screen import Screen
+
     with Screen(out) as screen:
         while alive():
             screen.show(gather(settings))

@@ -87,6 +87,7 @@ MEANINGS = {
     "NCCL_TIMEOUT": "One rank did not take part in a collective.",
     "NCCL_VERSION": "The ranks run different versions of NCCL.",
     "NET_ADDRESS_MISSING": "No network device of the host has the node's address.",
+    "NET_CABLES_SWAPPED": "A cable joins one rail's port to the other rail's.",
     "NET_FABRIC": "The node's address is on a device that works.",
     "NET_FABRIC_DEGRADED": "The fabric works, slower than it could.",
     "NET_HCA_DOWN": "An RDMA device is down, missing, or another port's.",
@@ -139,6 +140,8 @@ MEANINGS = {
     "UNIT_START_LIMIT_MISPLACED": "The start limit is where systemd does not read it.",
     "UNIT_TIMEOUT_SHORT": "systemd or vLLM ends a start that still makes progress.",
     "UNIT_WATCHDOG": "systemd's watchdog ended the supervisor.",
+    "WARMUP_FAILED": "Requests of the warm-up before READY failed.",
+    "WARMUP_LATE": "The warm-up before READY ended at its limit, without all shapes.",
     "WEIGHTS_KEYS": "The checkpoint holds other tensors than the model wants.",
     "WEIGHTS_UNREADABLE": "A file of the checkpoint cannot be read.",
 }

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from glm53ctl.checks.wanted import GPU_SPARE_GIB
+from glm53ctl.checks.wanted import load_gib
 from glm53ctl.config.schema import Config
 from glm53ctl.config.sources import load
 from glm53ctl.errors import UserError
@@ -131,13 +131,6 @@ def _not_held(message: str) -> UserError:
 # --- the page cache ------------------------------------------------------------------------------
 
 
-def needed_gib(config: Config, memory: MemoryFacts) -> float:
-    """Return what must be free before a load: vLLM's share and some more, or the CPU engine's."""
-    if config.engine.platform != "cuda":
-        return config.memory.start_gib
-    return config.kv.gpu_memory_utilization * gib(memory.total) + GPU_SPARE_GIB
-
-
 def reclaim(config: Config, host: Host = HERE) -> str:
     """Turn clean page cache into free memory, and swapped pages into resident ones.
 
@@ -147,7 +140,7 @@ def reclaim(config: Config, host: Host = HERE) -> str:
     request = host.path(config.paths.run_dir) / REQUEST
     request.unlink(missing_ok=True)  # first: what is asked for from here on is a new request
     memory = _memory(host)
-    need = needed_gib(config, memory)
+    need = load_gib(config, memory)
     if gib(memory.available) < need:
         raise UserError(
             "MEM_FOREIGN",

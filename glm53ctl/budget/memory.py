@@ -68,7 +68,7 @@ def budget(settings: Settings, machine: Machine) -> Budget:
 
 def _lines(settings: Settings, machine: Machine) -> Iterator[Line]:
     for weights in loaded(settings.method, vision=settings.vision):
-        yield Line(weights.name, weights.on_rank(settings.ranks, settings.dense))
+        yield Line(weights.name, weights.on_rank(settings.ranks, settings.dense_of(weights.group)))
     yield Line("EXL3 workspace", exl3_bytes(settings.batch, machine))
     indexer = indexer_rows_bytes(settings) + indexer_logits_bytes(settings)
     yield Line("indexer workspace", indexer)

@@ -6,7 +6,7 @@ compared with the published bytes of the checkpoint in tests/unit/budget.
 
 from dataclasses import dataclass
 
-from glm53ctl.budget.settings import Dense, Method
+from glm53ctl.budget.settings import Dense, Group, Method
 
 HIDDEN = 4096
 VOCABULARY = 154_880
@@ -33,14 +33,17 @@ EXPERT_BYTES = 3 * (HIDDEN * EXPERT_WIDTH // 2 + 2 * (HIDDEN + EXPERT_WIDTH) + 4
 _BF16 = 2
 _KDA = (
     4 * HIDDEN * HEADS * HEAD_DIM  # q, k, v, o
-    + 2 * (HIDDEN * HEAD_DIM + HEAD_DIM * HEADS * HEAD_DIM)  # two gates of low rank
+    + 2 * HIDDEN * HEAD_DIM  # the first halves of two gates of low rank
     + HIDDEN * HEADS
-    + 3 * HEADS * HEAD_DIM * CONV_KERNEL
 )
+_KDA_KEPT = 2 * HEAD_DIM * HEADS * HEAD_DIM + 3 * HEADS * HEAD_DIM * CONV_KERNEL
 _MLA = (
     HIDDEN * 1536 + 1536 * HEADS * 256  # q down and up
-    + HIDDEN * 512 + 512 * HEADS * 512  # kv down and up
+    + HIDDEN * 512  # kv down
     + HEADS * 256 * HIDDEN  # o
+)  # fmt: skip
+_MLA_KEPT = (
+    512 * HEADS * 512  # kv up
     + 1536 * INDEX_HEADS * INDEX_DIM + HIDDEN * INDEX_DIM + HIDDEN * INDEX_HEADS
 )  # fmt: skip
 _SHARED = 3 * HIDDEN * EXPERT_WIDTH
@@ -51,31 +54,33 @@ _ROUTER = EXPERTS * HIDDEN
 class Weights:
     """One class of weights: its bytes in the checkpoint, and how a rank holds them.
 
-    `split`: tensor parallelism divides it. `quantised`: the dense mode applies to it. `every_step`:
+    `split`: tensor parallelism divides it. `group`: whose dense mode applies to it. `every_step`:
     each decode step reads all of it.
     """
 
     name: str
     nbytes: int
     split: bool = True
-    quantised: bool = False
+    group: Group | None = None
     every_step: bool = True
 
-    def on_rank(self, ranks: int, dense: Dense) -> int:
+    def on_rank(self, ranks: int, dense: Dense = "bf16") -> int:
         """Return the bytes one rank holds."""
-        factor = DENSE_FACTOR[dense] if self.quantised else 1.0
-        return round(self.nbytes * factor / (ranks if self.split else 1))
+        return round(self.nbytes * DENSE_FACTOR[dense] / (ranks if self.split else 1))
 
 
-DENSE_FACTOR: dict[Dense, float] = {"bf16": 1.0, "fp8": 0.5, "q4": 0.28}
-"""Bytes of a projection against BF16; q4 has a scale and a zero for 128 weights."""
+DENSE_FACTOR: dict[Dense, float] = {"bf16": 1.0, "fp8": 0.5, "q4": 4.25 / 16}
+"""Bytes of a projection against BF16; q4 has a scale of 8 bits for 32 weights. fp8 has one for each
+output, which is less than a thousandth."""
 
 ROUTED = Weights("routed experts", MOE_LAYERS * EXPERTS * EXPERT_BYTES, every_step=False)
 CLASSES = (
-    Weights("KDA attention", KDA_LAYERS * _KDA * _BF16, quantised=True),
-    Weights("sparse MLA attention", MLA_LAYERS * _MLA * _BF16),
-    Weights("shared experts", MOE_LAYERS * _SHARED * _BF16, quantised=True),
-    Weights("dense MLPs", DENSE_LAYERS * 3 * HIDDEN * 12288 * _BF16, quantised=True),
+    Weights("KDA projections", KDA_LAYERS * _KDA * _BF16, group="kda"),
+    Weights("KDA gates", KDA_LAYERS * _KDA_KEPT * _BF16),
+    Weights("MLA projections", MLA_LAYERS * _MLA * _BF16, group="mla"),
+    Weights("MLA kv_b, indexer", MLA_LAYERS * _MLA_KEPT * _BF16),
+    Weights("shared experts", MOE_LAYERS * _SHARED * _BF16, group="shared"),
+    Weights("dense MLPs", DENSE_LAYERS * 3 * HIDDEN * 12288 * _BF16, group="mlp"),
     Weights("routers", MOE_LAYERS * _ROUTER * _BF16, split=False),
     Weights("lm_head", VOCABULARY * HIDDEN * _BF16),
     Weights("embeddings", VOCABULARY * HIDDEN * _BF16, every_step=False),
@@ -85,7 +90,7 @@ VISION = Weights("vision tower", 1_127_428_915, every_step=False)  # 1.05 GiB, p
 DRAFT = Weights("DFlash2 draft", DRAFT_BYTES)
 MTP = (
     Weights("MTP experts", EXPERTS * EXPERT_BYTES, every_step=False),
-    Weights("MTP rest", (_MLA + _SHARED + _ROUTER + 2 * HIDDEN * HIDDEN) * _BF16),
+    Weights("MTP rest", (_MLA + _MLA_KEPT + _SHARED + _ROUTER + 2 * HIDDEN * HIDDEN) * _BF16),
 )
 
 

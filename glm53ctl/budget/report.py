@@ -42,6 +42,8 @@ def modes(made: Budget) -> Iterator[Mode]:
             drafted = made.settings.drafted
         for dense in get_args(Dense):
             settings = replace(made.settings, method=method, drafted=drafted, dense=dense)
+            if dense != made.settings.dense:  # its exceptions are of the configured one
+                settings = replace(settings, dense_groups=())
             for streams in STREAMS:
                 yield Mode(method, dense, streams, decode(settings, made.machine, streams))
 

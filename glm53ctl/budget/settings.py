@@ -7,6 +7,7 @@ from glm53ctl.config.schema import Config
 
 Method = Literal["dflash", "mtp", "none"]
 Dense = Literal["bf16", "fp8", "q4"]
+Group = Literal["kda", "mla", "shared", "mlp"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Settings:
     method: Method = "dflash"
     drafted: int = 7
     dense: Dense = "bf16"
+    dense_groups: tuple[tuple[Group, Dense], ...] = ()
     vision: bool = True
     graphs: bool = True
     floor_gib: float = 2.0
@@ -37,6 +39,10 @@ class Settings:
     pooled_indexer: bool = True
     estimate_graphs: bool = True
     draft_ranks: int = 0
+
+    def dense_of(self, group: Group | None) -> Dense:
+        """Return how the projections of a group are kept; outside of all groups, as they came."""
+        return dict(self.dense_groups).get(group, self.dense) if group else "bf16"
 
 
 def from_config(config: Config) -> Settings:
@@ -51,7 +57,16 @@ def from_config(config: Config) -> Settings:
         method=config.effective_spec_method,
         drafted=config.spec_tokens,
         dense=config.dense,
+        dense_groups=_exceptions(config),
         vision=config.media.enable,
         graphs=not config.engine.enforce_eager,
         floor_gib=config.memory.floor_gib,
     )
+
+
+def _exceptions(config: Config) -> tuple[tuple[Group, Dense], ...]:
+    said = config.dense_groups
+    named: tuple[tuple[Group, Dense | None], ...] = (
+        ("kda", said.kda), ("mla", said.mla), ("shared", said.shared), ("mlp", said.mlp),
+    )  # fmt: skip
+    return tuple((group, mode) for group, mode in named if mode is not None)

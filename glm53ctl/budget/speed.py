@@ -96,7 +96,7 @@ def decode(
     `alike` 1.0 gives independent routing to the floor; `expected` always has ROUTED_ALIKE.
     """
     rows = streams * (settings.drafted + 1)
-    read = sum(w.on_rank(settings.ranks, settings.dense) for w in CLASSES if w.every_step)
+    read = _read_each_step(settings)
     parts = [
         _streamed("dense layers", read, machine),
         _routed(rows, settings, machine, alike),
@@ -106,6 +106,12 @@ def decode(
         Part("sampling, gaps", 0.0, STEP_SECONDS, "overhead"),
     ]
     return Pace(rows, tuple(part for part in parts if part.expected))
+
+
+def _read_each_step(settings: Settings) -> int:
+    """Return the bytes of one rank that every step reads, whatever is routed."""
+    dense = settings.dense_of
+    return sum(w.on_rank(settings.ranks, dense(w.group)) for w in CLASSES if w.every_step)
 
 
 def _streamed(name: str, nbytes: float, machine: Machine) -> Part:
@@ -154,12 +160,12 @@ def _between(table: dict[int, float] | dict[int, int], rows: int) -> float:
 
 
 def _drafting(rows: int, settings: Settings, machine: Machine) -> Iterator[Part]:
-    head = next(w for w in CLASSES if w.name == "lm_head").on_rank(settings.ranks, "bf16")
+    head = next(w for w in CLASSES if w.name == "lm_head").on_rank(settings.ranks)
     if settings.method == "dflash":  # one pass drafts all
-        nbytes = DRAFT.on_rank(settings.draft_ranks or settings.ranks, "bf16") + head
+        nbytes = DRAFT.on_rank(settings.draft_ranks or settings.ranks) + head
         yield _streamed("draft", nbytes, machine)
     elif settings.method == "mtp":  # a pass for each drafted token
-        rest = sum(w.on_rank(settings.ranks, "bf16") for w in MTP if w.every_step)
+        rest = sum(w.on_rank(settings.ranks) for w in MTP if w.every_step)
         streams = rows // (settings.drafted + 1)
         experts = experts_read(streams) * EXPERT_BYTES / settings.ranks
         yield _streamed("draft", settings.drafted * (rest + experts + head), machine)
@@ -183,8 +189,8 @@ def _rounds(rows: int, settings: Settings, machine: Machine) -> Part:
 def prefill(settings: Settings, machine: Machine, *, depth: int = 0) -> Pace:
     """Return one chunk of a prefill, with `depth` tokens before it."""
     rows = settings.batch
-    read = sum(w.on_rank(settings.ranks, settings.dense) for w in CLASSES if w.every_step)
-    parameters = sum(w.on_rank(settings.ranks, "bf16") / 2 for w in CLASSES if w.every_step)
+    read = _read_each_step(settings)
+    parameters = sum(w.on_rank(settings.ranks) / 2 for w in CLASSES if w.every_step)
     parameters -= VOCABULARY * HIDDEN / settings.ranks  # only the last token needs logits
     dense = _longer("dense layers", read, 2 * rows * parameters, machine)
     moved = MOE_LAYERS * EXPERTS * EXPERT_BYTES / settings.ranks / machine.bandwidth

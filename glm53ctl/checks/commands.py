@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from glm53ctl.config.schema import Config
 from glm53ctl.errors import EXIT_NOT_READY, UserError
-from glm53ctl.facts.network import device_of
+from glm53ctl.facts.here import require_rank
 from glm53ctl.options import ConfigOption
 
 if TYPE_CHECKING:
@@ -34,18 +34,6 @@ app = typer.Typer(cls=_SeveralFiles, invoke_without_command=True)
 RankOption = Annotated[
     int | None, typer.Option("--rank", min=0, max=3, help="Rank of this host; found by address.")
 ]
-
-
-def rank_here(config: Config) -> int:
-    """Return the rank whose address is on this host; of several on one host, the head's."""
-    for rank, node in enumerate(config.nodes):
-        if node.address.is_loopback or device_of(node.address) is not None:
-            return rank
-    raise UserError(
-        "RANK_UNKNOWN",
-        "No address of `nodes` is on this host, so it is not clear which rank it is.",
-        "Name it with --rank.",
-    )
 
 
 def _look_here(config: Config, rank: int) -> "Report":
@@ -90,7 +78,7 @@ def doctor(
         report = merged([examine(group) for group in recorded(read_facts(facts))])
     else:
         settings = load(config, rules=False).config
-        report = _look_here(settings, rank_here(settings) if rank is None else rank)
+        report = _look_here(settings, require_rank(settings, rank))
     print(as_json(report) if as_json_ else as_text(report))
     raise typer.Exit(EXIT_NOT_READY if report.failures else 0)
 
@@ -108,7 +96,7 @@ def doctor_record(
     from glm53ctl.facts.node import probe_node
 
     settings = load(config, rules=False).config
-    here = rank_here(settings) if rank is None else rank
+    here = require_rank(settings, rank)
     text = bundle(probe_node(settings, here), settings, addresses=addresses)
     if str(file) == "-":
         print(text)

@@ -7,15 +7,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from glm53ctl.checks import CHECKS, Node
+from glm53ctl.checks import Node, judge
+from glm53ctl.checks.registry import WORST_FIRST
 from glm53ctl.checks.wanted import Wanted, from_config, from_texts
 from glm53ctl.config.schema import Config
 from glm53ctl.errors import UserError
 from glm53ctl.facts import captures
 from glm53ctl.facts.node import FORMAT, NodeFacts
 from glm53ctl.findings import Finding, Severity
-
-_ORDER = (Severity.FAIL, Severity.WARN, Severity.OK)
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,8 @@ class Report:
     nodes: tuple[str, ...]
     findings: tuple[Finding, ...]
     unknown: Mapping[str, Mapping[str, str]]
+    seconds: Mapping[str, Mapping[str, float]]
+    """How long each probe took, by node."""
 
     @property
     def failures(self) -> int:
@@ -46,25 +47,9 @@ def _count(number: int, noun: str) -> str:
 
 def examine(nodes: Sequence[Node]) -> Report:
     """Run every check over nodes that belong together."""
-    findings: list[Finding] = []
-    for check in CHECKS:
-        if check.of_node is not None:
-            for node in nodes:
-                found = check.of_node(node)
-                findings += [f.model_copy(update={"node": f.node or node.name}) for f in found]
-        elif check.of_pair is not None and len(nodes) > 1:
-            findings += check.of_pair(tuple(nodes))
-    ordered = sorted(_once(findings), key=lambda finding: _ORDER.index(finding.severity))
     unknown = {node.name: node.facts.unknowns() for node in nodes}
-    return Report(tuple(node.name for node in nodes), tuple(ordered), unknown)
-
-
-def _once(findings: Iterable[Finding]) -> list[Finding]:
-    """Drop what two checks found alike: the same code at the same place."""
-    kept: dict[tuple[str, str, str], Finding] = {}
-    for finding in findings:
-        kept.setdefault((finding.code, finding.node, finding.where or finding.message), finding)
-    return list(kept.values())
+    seconds = {node.name: node.facts.seconds for node in nodes if node.facts.seconds}
+    return Report(tuple(node.name for node in nodes), tuple(judge(nodes)), unknown, seconds)
 
 
 # --- recorded facts ------------------------------------------------------------------------------
@@ -162,11 +147,12 @@ def _wanted(facts: NodeFacts) -> Wanted:
 def merged(reports: Sequence[Report]) -> Report:
     """Return several reports as one."""
     findings = [finding for report in reports for finding in report.findings]
-    findings.sort(key=lambda finding: _ORDER.index(finding.severity))
+    findings.sort(key=lambda finding: WORST_FIRST.index(finding.severity))
     return Report(
         tuple(name for report in reports for name in report.nodes),
         tuple(findings),
         {name: why for report in reports for name, why in report.unknown.items()},
+        {name: took for report in reports for name, took in report.seconds.items()},
     )
 
 
@@ -197,6 +183,7 @@ def as_json(report: Report) -> str:
             "nodes": report.nodes,
             "findings": [finding.model_dump(mode="json") for finding in report.findings],
             "unknown": report.unknown,
+            "seconds": report.seconds,
         },
         ensure_ascii=False,
     )

@@ -454,7 +454,7 @@ def _fits(rails: Sequence[Rail], nodes: Sequence[Node]) -> bool:
     if len(addresses) < len(rails) or len({rail.mtu for rail in rails}) > 1:
         return False
     return not any(
-        probe.device == rail.interface and not probe.answered
+        probe.device == rail.interface and probe.answered is False
         for rail, node in zip(rails, nodes, strict=True)
         if (network := known(node.facts.network)) is not None
         for probe in network.probes

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from glm53ctl.checks.registry import Node, fail, node_check, ok, pair_check, warn
-from glm53ctl.checks.wanted import GPU_SPARE_GIB
+from glm53ctl.checks.wanted import share_gib
 from glm53ctl.facts.host import known
 from glm53ctl.facts.memory import MemoryFacts, gib
 from glm53ctl.facts.nvml import GpuFacts
@@ -26,7 +26,8 @@ FOUR_KIB = 4096
 @node_check("PROBE_UNKNOWN")
 def probes(node: Node) -> Iterator[Finding]:
     """Check that what decides about a start could be read."""
-    deciding = {"network", "memory", *(("rdma", "gpus") if node.wanted.rdma else ())}
+    deciding = {"network", "network.probes", "memory"}
+    deciding |= {"rdma", "gpus"} if node.wanted.rdma else set()
     for name, why in node.facts.unknowns().items():
         if name in deciding:
             yield warn(
@@ -46,7 +47,7 @@ def memory_for_the_gpu(node: Node) -> Iterator[Finding]:
     memory, share = known(node.facts.memory), node.wanted.utilisation
     if memory is None or share is None or node.serving or not memory.total:
         return
-    need = share * gib(memory.total) + GPU_SPARE_GIB
+    need = share_gib(share, memory)
     if gib(memory.available) < need:
         yield _foreign(node, memory, need)
         return

@@ -1,14 +1,23 @@
 """Checks of the fabric: cables, RDMA devices, GID tables, MTU and reach."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from glm53ctl.checks.fabric import EUI64, resolve_fabric, resolve_pair
-from glm53ctl.checks.registry import Node, fail, node_check, ok, pair_check, warn
+from glm53ctl.checks.fabric import EUI64, Fabric, drift, resolve_fabric, resolve_pair
+from glm53ctl.checks.registry import (
+    CHECKS,
+    Node,
+    fail,
+    judge,
+    node_check,
+    ok,
+    pair_check,
+    warn,
+)
 from glm53ctl.facts.host import known
 from glm53ctl.facts.network import Interface, RailProbe
 from glm53ctl.facts.rdma import RdmaPort
-from glm53ctl.findings import Finding
+from glm53ctl.findings import Finding, Severity
 
 SMALL_MTU = 1500
 
@@ -140,11 +149,15 @@ def reach(node: Node) -> Iterator[Finding]:
     """Check that packets of the full MTU reach the peer on every rail."""
     network = known(node.facts.network)
     probes = network.probes if network else ()
-    states = {(n.device, n.address): n.state for n in (network.neighbours if network else ())}
-    silent = [probe for probe in probes if not probe.answered]
+    neighbours = network.neighbours if network else ()
+    beside = {(one.device, one.address): one for one in neighbours}
+    silent = [probe for probe in probes if probe.answered is False]
     for probe in probes:
-        state = states.get((probe.device, probe.target), "")
+        neighbour = beside.get((probe.device, probe.target))
+        state = neighbour.state if neighbour else ""
         sent = f"{probe.target} by {probe.device}"
+        if probe.answered is None:
+            continue
         if probe.answered:
             message = f"{sent} answers packets of {probe.mtu} bytes."
             yield ok("NET_NEIGH", message, where=probe.device)
@@ -158,7 +171,7 @@ def reach(node: Node) -> Iterator[Finding]:
                 probe.why,
                 where=probe.device,
             )
-        elif any(word in state for word in ("REACHABLE", "STALE", "DELAY", "PROBE")):
+        elif probe.small or (probe.small is None and neighbour and neighbour.there):
             yield fail(
                 "NET_MTU_MISMATCH",
                 f"{sent} is there and does not answer packets of {probe.mtu} bytes.",
@@ -176,6 +189,21 @@ def reach(node: Node) -> Iterator[Finding]:
             )
 
 
+@node_check("NET_NEIGH_FAILED")
+def beside(node: Node) -> Iterator[Finding]:
+    """Check that the peers' addresses are in the network of the node's own."""
+    own = _own(node)
+    for peer in node.wanted.peers:
+        if own is not None and peer not in own.network:
+            yield fail(
+                "NET_NEIGH_FAILED",
+                f"{own} is the address of this node, and {peer}, its peer's, is not in that "
+                "network.",
+                "Give both ends of the cable addresses of one network, with the same prefix.",
+                where=str(peer),
+            )
+
+
 def _is_first(node: Node, device: str) -> bool:
     return any(
         one.name == device and any(i.ip == node.wanted.address for i in one.ipv4())
@@ -190,7 +218,54 @@ def _crossed(silent: Sequence[RailProbe]) -> str:
     return "No rail answers: the cables may be swapped. Use the same port on both ends."
 
 
+def addresses(node: Node) -> tuple[IPv4Address, ...]:
+    """Return the addresses of a node's rails."""
+    return tuple(a.ip for one in _rails(node) if not one.loopback for a in one.ipv4())
+
+
 # --- both nodes ----------------------------------------------------------------------------------
+
+
+@pair_check("NET_CABLES_SWAPPED")
+def cables(nodes: tuple[Node, ...]) -> Iterator[Finding]:
+    """Check that no cable joins one rail's port to the other rail's.
+
+    TCP can work all the same: a host answers for each of its addresses on all of its ports. The
+    hardware address of the answer says which port it was.
+    """
+    seen = set()
+    for here in nodes:
+        for there in nodes:
+            for device, port, meant in _misplugged(here, there):
+                ends = frozenset({(here.name, device), (there.name, port)})
+                if ends in seen:
+                    continue
+                seen.add(ends)
+                finding = fail(
+                    "NET_CABLES_SWAPPED",
+                    f"the cable in {device} of {here.name} ends in {port} of {there.name} instead "
+                    f"of {meant}.",
+                    "Plug each cable into the same port on both ends.",
+                    where=device,
+                )
+                yield finding.model_copy(update={"node": here.name})
+
+
+def _misplugged(here: Node, there: Node) -> Iterator[tuple[str, str, str]]:
+    """Yield devices that do not reach an address, the far port they are joined to, and its own."""
+    network = known(here.facts.network)
+    if here is there or network is None:
+        return
+    silent = {(p.device, p.target) for p in network.probes if p.answered is False}
+    ports = {one.mac: one for one in _rails(there) if one.mac}
+    for neighbour in network.neighbours:
+        port = ports.get(neighbour.mac)
+        address = IPv4Address(neighbour.address)
+        if port is None or not neighbour.there or (neighbour.device, str(address)) not in silent:
+            continue
+        for meant in _rails(there):
+            if any(i.ip == address for i in meant.ipv4()) and not meant.same_port(port):
+                yield neighbour.device, port.name, meant.name
 
 
 @pair_check("NET_MTU_MISMATCH", "NET_FABRIC_DEGRADED")
@@ -336,3 +411,22 @@ def rails(nodes: tuple[Node, ...]) -> Iterator[Finding]:
             "two rails are asked for and only one is whole on both nodes.",
             f"Mend the second, or set {nodes[0].wanted.assign('rails', 'auto')}.",
         )
+
+
+# --- what is told --------------------------------------------------------------------------------
+
+_WHEN_SWAPPED = {"NET_NEIGH_FAILED", "NET_RAIL_UNREACHABLE", "NET_MTU_MISMATCH"}
+"""What swapped cables look like from one end."""
+
+
+def telling(findings: Iterable[Finding]) -> list[Finding]:
+    """Return what an operator should see: nothing that is well, no effect beside its cause."""
+    found = [finding for finding in findings if finding.severity is not Severity.OK]
+    swapped = any(finding.code == "NET_CABLES_SWAPPED" for finding in found)
+    return [f for f in found if not (swapped and f.code in _WHEN_SWAPPED)]
+
+
+def changed(before: Fabric, after: Node, others: Sequence[Node]) -> list[Finding]:
+    """Return what is no longer as it was when the ranks were started; `others` are from then."""
+    here = [check for check in CHECKS if check.of_node is reach]
+    return telling([*cables((after, *others)), *drift(before, after.facts), *judge([after], here)])

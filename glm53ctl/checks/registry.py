@@ -4,7 +4,7 @@ A check is a pure function that yields findings. It says nothing about what it d
 fact that is unknown is never a failure by itself.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from glm53ctl.checks.wanted import Wanted
@@ -63,6 +63,30 @@ def pair_check(*codes: str) -> Callable[[PairCheck], PairCheck]:
         return function
 
     return register
+
+
+WORST_FIRST = (Severity.FAIL, Severity.WARN, Severity.OK)
+
+
+def judge(nodes: Sequence[Node], checks: Iterable[Check] = CHECKS) -> list[Finding]:
+    """Run checks over nodes that belong together; the worst findings first, each once."""
+    findings: list[Finding] = []
+    for check in checks:
+        if check.of_node is not None:
+            for node in nodes:
+                found = check.of_node(node)
+                findings += [f.model_copy(update={"node": f.node or node.name}) for f in found]
+        elif check.of_pair is not None and len(nodes) > 1:
+            findings += check.of_pair(tuple(nodes))
+    return sorted(_once(findings), key=lambda finding: WORST_FIRST.index(finding.severity))
+
+
+def _once(findings: Iterable[Finding]) -> list[Finding]:
+    """Drop what two checks found alike: the same code at the same place."""
+    kept: dict[tuple[str, str, str], Finding] = {}
+    for finding in findings:
+        kept.setdefault((finding.code, finding.node, finding.where or finding.message), finding)
+    return list(kept.values())
 
 
 def _name(function: Callable[..., object]) -> str:

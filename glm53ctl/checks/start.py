@@ -7,11 +7,12 @@ soon as what blocked it is gone.
 import errno
 import os
 from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Address
 from pathlib import Path
 
-from glm53ctl.checks import CHECKS, Node
-from glm53ctl.checks.fabric import Resolution, resolve_fabric, resolve_pair
-from glm53ctl.checks.wanted import from_config
+from glm53ctl.checks import CHECKS, Node, host, judge, links
+from glm53ctl.checks.fabric import Fabric, Resolution, resolve_fabric, resolve_pair
+from glm53ctl.checks.wanted import from_config, load_gib
 from glm53ctl.config.schema import Config
 from glm53ctl.facts.host import known
 from glm53ctl.facts.memory import available_gib, gib, probe_memory
@@ -42,28 +43,69 @@ def fabric_here(config: Config, rank: int) -> Resolution:
     return resolve_fabric(probe_network(), probe_rdma(), from_config(config, rank))
 
 
-def check_pair(config: Config, facts: Sequence[NodeFacts]) -> list[Finding]:
-    """Return what the facts of all nodes together forbid; `facts` in the order of the ranks."""
-    nodes = tuple(Node(one, from_config(config, rank)) for rank, one in enumerate(facts))
-    found = [f for check in CHECKS if check.of_pair is not None for f in check.of_pair(nodes)]
-    return [finding for finding in found if finding.severity is Severity.FAIL]
+_OF_FABRIC = [
+    check
+    for check in CHECKS
+    if check.of_pair is not None
+    or check.of_node
+    in (
+        host.probes,
+        links.fabric,
+        links.pinned_devices,
+        links.pinned_index,
+        links.link_local,
+        links.reach,
+        links.beside,
+    )
+]
+
+
+def check_fabric(config: Config, facts: Sequence[NodeFacts]) -> list[Finding]:
+    """Return what is wrong by the facts of some nodes, of all at best; what stops a start first."""
+    return links.telling(judge(_nodes(config, facts), _OF_FABRIC))
 
 
 def fabric_of_pair(config: Config, facts: Sequence[NodeFacts]) -> tuple[Resolution, ...]:
     """Return the fabric of each rank from the facts of all: equal rails on every node."""
-    return resolve_pair([Node(one, from_config(config, rank)) for rank, one in enumerate(facts)])
+    return resolve_pair(_nodes(config, facts))
+
+
+def rails_of(config: Config, facts: Sequence[NodeFacts]) -> tuple[IPv4Address, ...]:
+    """Return the addresses of the rails of some nodes: what another node can ask."""
+    return tuple(a for node in _nodes(config, facts) for a in links.addresses(node))
+
+
+def have_met(config: Config, facts: Sequence[NodeFacts]) -> bool:
+    """Say whether every node has asked the rails of those it hears: the head's, or the workers'."""
+    head, *workers = facts
+    return all(
+        network.asked(rails_of(config, workers if one is head else [head]))
+        for one in facts
+        if (network := known(one.network)) is not None
+    )
+
+
+def drifted(
+    config: Config, before: Fabric, after: NodeFacts, others: Sequence[NodeFacts]
+) -> list[Finding]:
+    """Return what of a node's fabric is no longer as it was at the start, as `others` still are."""
+    node, *rest = _nodes(config, [after, *others])
+    return links.changed(before, node, rest)
+
+
+def _nodes(config: Config, facts: Sequence[NodeFacts]) -> list[Node]:
+    return [Node(one, from_config(config, one.rank or 0)) for one in facts]
 
 
 def short_of_free_memory(config: Config) -> bool:
     """Say whether memory for a load is available but not free: the page cache has it.
 
-    CUDA on GB10 counts the page cache as used.
+    CUDA on GB10 counts the page cache as used. What `glm53-reclaim.service` frees is enough.
     """
     memory = known(probe_memory())
     if config.engine.platform != "cuda" or memory is None:
         return False
-    needed = config.memory.start_gib
-    return gib(memory.free) < needed <= gib(memory.available)
+    return gib(memory.free) < load_gib(config, memory) <= gib(memory.available)
 
 
 def _address(config: Config, rank: int) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from glm53ctl.config.recipes.shell import read_shell
 from glm53ctl.config.schema import Config
+from glm53ctl.facts.memory import MemoryFacts, gib
 from glm53ctl.plan.env import over_rdma
 
 Rails = Literal["auto", 1, 2]
@@ -26,6 +27,7 @@ class Wanted:
     rank: int = 0
     world_size: int = 2
     address: IPv4Address | None = None
+    peers: tuple[IPv4Address, ...] = ()
     interface: str | None = None
     hcas: tuple[str, ...] = ()
     gid_index: int | None = None
@@ -42,6 +44,18 @@ class Wanted:
         return f"{name}={value}" if name.isupper() else f"{name}: {value}"
 
 
+def share_gib(utilisation: float, memory: MemoryFacts) -> float:
+    """Return what must be free before vLLM takes its share of the GPU's memory, in GiB."""
+    return utilisation * gib(memory.total) + GPU_SPARE_GIB
+
+
+def load_gib(config: Config, memory: MemoryFacts) -> float:
+    """Return what must be free before a load: the GPU's share and more, or the CPU engine's."""
+    if config.engine.platform != "cuda":
+        return config.memory.start_gib
+    return share_gib(config.kv.gpu_memory_utilization, memory)
+
+
 DEFAULT_PORTS = {"api.port": 8888, "fabric.master_port": 29521}
 
 
@@ -54,6 +68,7 @@ def from_config(config: Config, rank: int) -> Wanted:
         rank=rank,
         world_size=config.world_size,
         address=node.address,
+        peers=tuple(other.address for other in config.nodes if other is not node),
         interface=node.interface,
         hcas=node.hcas,
         gid_index=node.gid_index,

@@ -32,11 +32,13 @@ The first of these that says a setting decides:
 
 1. the command line: `--set serve.max_model_len=4096`
 2. the one-run override: `override.yaml` in `paths.run_dir`, written by `glm53ctl restart --set`
-3. the environment: `GLM53_` and the path in capitals, sections joined by two underscores
+3. the switch: `switched.json` in `paths.state_dir`, written by `glm53ctl switch`, as long as the
+   file and the environment name the profile that they named then
+4. the environment: `GLM53_` and the path in capitals, sections joined by two underscores
    (`{env_name("serve.max_model_len")}=4096`, `{env_name("dense")}=fp8`)
-4. the file: `/etc/glm53/config.yaml`, or the one named on the command line
-5. the profile: `profile: vllm-recipe` unless another is named
-6. the default
+5. the file: `/etc/glm53/config.yaml`, or the one named on the command line
+6. the profile: `profile: vllm-recipe` unless another is named
+7. the default
 
 A value on the command line or in the environment is written as YAML: a number, `true`, `null`,
 a list `[a, b]`, a mapping `{{A: b}}`. A list or mapping replaces the one below it as a whole.

@@ -25,6 +25,8 @@ from glm53ctl.config.document import fail
 from glm53ctl.config.masks import shown
 from glm53ctl.config.profiles import PROFILES
 from glm53ctl.config.schema import Config, Paths
+from glm53ctl.config.switched import NAME as SWITCHED_NAME
+from glm53ctl.config.switched import Switched, read_switched
 from glm53ctl.findings import Finding, Severity
 
 OVERRIDE_NAME = "override.yaml"
@@ -39,6 +41,7 @@ class Layer(StrEnum):
 
     COMMAND_LINE = "command line"
     OVERRIDE = "override"
+    SWITCH = "switch"
     ENVIRONMENT = "environment"
     FILE = "file"
     PROFILE = "profile"
@@ -116,7 +119,7 @@ def _read_text(path: Path) -> str | None:
         return None
 
 
-def _file(path: Path, layer: Layer, problems: Problems, *, required: bool) -> Leaves:
+def _file(path: Path, layer: Layer, problems: Problems, *, required: bool = False) -> Leaves:
     """Return the settings of a YAML file."""
     try:
         text = _read_text(path)
@@ -174,15 +177,19 @@ def _everywhere(keys: Keys, value: JsonValue, origin: Origin) -> dict[Keys, Orig
 
 def command_line(overrides: Sequence[str], problems: Problems) -> Leaves:
     """Return the settings of `--set path=value`; the last word about a setting counts."""
-    origin = Origin(Layer.COMMAND_LINE, COMMAND_LINE)
+    return _words(overrides, Origin(Layer.COMMAND_LINE, COMMAND_LINE), problems)
+
+
+def _words(words: Sequence[str], origin: Origin, problems: Problems) -> Leaves:
+    """Return the settings of `path=value` words."""
     leaves: Leaves = {}
-    for override in overrides:
+    for override in words:
         path, equals, text = override.partition("=")
         if not equals or not path.strip():
             missing = "a value" if not equals else "a name"
             message = f"A setting on the command line needs {missing}."
             fix = "Write it as --set serve.max_model_len=4096."
-            problems.findings.append(fail("CFG_SYNTAX", COMMAND_LINE, message, fix))
+            problems.findings.append(fail("CFG_SYNTAX", origin.place, message, fix))
             continue
         leaves.update(_said(path.strip(), text, origin, problems))
     return leaves
@@ -228,6 +235,44 @@ def one_run(run_dir: str, problems: Problems) -> Leaves:
     return leaves
 
 
+def of_switch(state_dir: str, configured: JsonValue, problems: Problems) -> Leaves:
+    """Return the settings that `glm53ctl switch` chose in place of the `configured` profile."""
+    path = Path(state_dir) / SWITCHED_NAME
+    try:
+        switched = read_switched(path.parent)
+    except (OSError, ValueError) as error:
+        what = error.strerror if isinstance(error, OSError) else str(error)
+        fix = "Remove it: the configuration then holds as it is written."
+        problems.findings.append(fail("CFG_FILE", str(path), f"Cannot read it: {what}.", fix))
+        problems.incomplete = True
+        return {}
+    return _of_switched(switched, configured, problems, str(path))
+
+
+def _of_switched(
+    switched: Switched, configured: JsonValue, problems: Problems, place: str
+) -> Leaves:
+    """Return the settings of a switch while it holds; either way it is worth a warning."""
+    if not switched.settings:
+        return {}
+    if switched.instead_of != configured:
+        code, fix = "CFG_SWITCH_OVER", "Switch again if that is not what you want."
+        message = (
+            f"The switch to {switched} no longer holds: it was made in place of profile "
+            f"{switched.instead_of}, and the configuration says {configured} now."
+        )
+        problems.findings.append(_doubtful(code, place, message, fix))
+        return {}
+    message = f"The pair was switched to {switched}, in place of profile {configured}."
+    fix = f"`glm53ctl switch {configured}` goes back to what the configuration says."
+    problems.findings.append(_doubtful("CFG_SWITCHED", place, message, fix))
+    return _words(switched.settings, Origin(Layer.SWITCH, place), problems)
+
+
+def _doubtful(code: str, where: str, message: str, fix: str) -> Finding:
+    return Finding(code=code, severity=Severity.WARN, where=where, message=message, fix=fix)
+
+
 def of_profile(name: str) -> Leaves:
     """Return the settings of a profile; none for an unknown one."""
     tree = next((tree for known, tree in PROFILES.items() if known == name), {})
@@ -255,11 +300,22 @@ def _merged(layers: Sequence[Leaves]) -> Leaves:
     return merged
 
 
-def _run_dir(leaves: Leaves) -> str | None:
-    """Return where the one-run override lies; None when that is said wrongly."""
-    said = leaves.get("paths.run_dir")
-    value = said.value if said else Paths().run_dir
+def _text_of(leaves: Leaves, path: str, default: str) -> str | None:
+    """Return a setting that says where further settings lie; None when it is said wrongly."""
+    said = leaves.get(path)
+    value = said.value if said else default
     return value if isinstance(value, str) else None
+
+
+def configured_profile(file: Path, environ: Mapping[str, str]) -> JsonValue:
+    """Return the profile that environment and file name, whatever was switched to."""
+    ignored = Problems()
+    return _configured([_environment(environ, ignored), _file(file, Layer.FILE, ignored)])
+
+
+def _configured(layers: Sequence[Leaves]) -> JsonValue:
+    said = _merged(layers).get("profile")
+    return said.value if said else str(Config.model_fields["profile"].default)
 
 
 def gather(
@@ -270,17 +326,27 @@ def gather(
     *,
     required: bool,
     with_run: bool = True,
+    switched: Switched | None = None,
 ) -> Leaves:
     """Return every setting that any layer says, as the highest one says it.
 
-    `with_run` counts the settings of one run, which only the ranks' user and root may read.
+    `with_run` counts the settings of one run and the profile that was switched to, which only the
+    ranks' user and root may read. With `switched` these settings are what a switch would make.
     """
     line = command_line(overrides, problems)
     env = _environment(environ, problems)
     file = _file(file_path, Layer.FILE, problems, required=required)
-    run_dir = _run_dir(_merged([line, env, file]))
-    override = one_run(run_dir, problems) if with_run and run_dir is not None else {}
-    said = [line, override, env, file]
+    places = _merged([line, env, file])
+    run_dir = _text_of(places, "paths.run_dir", Paths().run_dir)
+    state_dir = _text_of(places, "paths.state_dir", Paths().state_dir)
+    override: Leaves = {}
+    switch: Leaves = {}
+    if switched is not None:
+        switch = _words(switched.settings, Origin(Layer.SWITCH, "switch"), problems)
+    elif with_run and run_dir is not None and state_dir is not None:
+        override = one_run(run_dir, problems)
+        switch = of_switch(state_dir, _configured([env, file]), problems)
+    said = [line, override, switch, env, file]
     leaves = _merged([*said, _profile(said, problems)])
     if leaves.get("profile") and str(leaves["profile"].value) not in PROFILES:
         del leaves["profile"]  # reported already; the rest is judged without it

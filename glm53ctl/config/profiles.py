@@ -56,6 +56,7 @@ DEMO: Tree = {
     "media": {"enable": False},
     # The tiny model has a template of its own, which knows no efforts.
     "thinking": {"parser": "glm45", "tool_parser": "glm47", "template": "checkpoint"},
+    "warmup": {"enable": False},  # nothing is compiled on a CPU
     "memory": {"floor_gib": 0.3, "start_gib": 2.0},
 }
 """Two CPU ranks of a tiny model, for a laptop without a GPU."""

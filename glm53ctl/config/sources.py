@@ -21,10 +21,12 @@ from glm53ctl.config.layers import (
     Problems,
     Said,
     command_line,
+    configured_profile,
     gather,
     one_run,
 )
 from glm53ctl.config.schema import Config
+from glm53ctl.config.switched import Switched, read_switched, write_switched
 from glm53ctl.config.validation import judge_rules, nested, validate
 from glm53ctl.errors import UserError
 from glm53ctl.files import replace_text
@@ -69,8 +71,11 @@ def load(
     environ: Mapping[str, str] = os.environ,
     rules: bool = True,
     with_run: bool = True,
+    switched: Switched | None = None,
 ) -> Loaded:
     """Read the configuration from all its sources; those of one run can be left out.
+
+    With `switched` it is what the next run would use after that switch.
 
     Without `path` the default file is read when it exists. `overrides` are the command line's
     `path=value` words. Raises `ConfigError` with every mistake at once; with `rules=False`
@@ -78,7 +83,9 @@ def load(
     """
     problems = Problems()
     file, required = path or DEFAULT_FILE, path is not None
-    leaves = gather(file, overrides, environ, problems, required=required, with_run=with_run)
+    leaves = gather(
+        file, overrides, environ, problems, required=required, with_run=with_run, switched=switched
+    )
     config, findings = _judged(leaves, problems, environ, rules=rules)
     origins = {key: leaves[key].origin if key in leaves else DEFAULT for key in LEAVES}
     return Loaded(config, origins, [f for f in findings if f.severity is Severity.WARN])
@@ -125,6 +132,24 @@ def current_override(config: Config) -> tuple[str, ...]:
     return tuple(f"{path}={json.dumps(said.value)}" for path, said in sorted(leaves.items()))
 
 
+def configured(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the profile that is configured, whatever the pair was switched to."""
+    return str(configured_profile(path or DEFAULT_FILE, environ))
+
+
+def current_switch(config: Config) -> Switched:
+    """Return what this node keeps of the last switch; nothing of a file that cannot be used."""
+    try:
+        return read_switched(Path(config.paths.state_dir))
+    except (OSError, ValueError):
+        return Switched()  # `load` has said so
+
+
+def write_switch(config: Config, switched: Switched) -> None:
+    """Keep a switch on this node, for all runs to come. Raises OSError."""
+    write_switched(Path(config.paths.state_dir), switched)
+
+
 def clear_override(config: Config) -> None:
     """Forget the settings of one run."""
     (Path(config.paths.run_dir) / OVERRIDE_NAME).unlink(missing_ok=True)
@@ -137,11 +162,15 @@ __all__ = [
     "Layer",
     "Loaded",
     "Origin",
+    "Switched",
     "clear_override",
+    "configured",
     "current_override",
+    "current_switch",
     "differences",
     "digest",
     "load",
     "shared_view",
     "write_override",
+    "write_switch",
 ]

@@ -1,8 +1,11 @@
-"""Whether drafting works, read off the engine's periodic line on acceptance."""
+"""Whether drafting works: from the engine's periodic line on acceptance, or from its counters."""
 
 import re
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from glm53ctl.diagnose.diagnosis import Diagnosis, diagnosis
 from glm53ctl.findings import Severity
@@ -15,6 +18,8 @@ KEPT_WINDOWS = 60
 GOOD_FIRST, DEAD_LATER = 0.5, 0.1
 """A first position above and third and later ones below: the block was masked causally."""
 
+_DRAFTS = "vllm:spec_decode_num_drafts_total"
+_BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 _LINE = re.compile(
     r"Drafted: (?P<drafted>\d+) tokens, Per-position acceptance rate: (?P<rates>[\d., ]+?),? Avg"
 )
@@ -47,19 +52,45 @@ class Acceptance:
             sum(count * rates[place] for count, rates in self._windows) / drafts
             for place in range(width)
         ]
-        shown = ", ".join(f"{rate:.3f}" for rate in mean)
-        if drafts < MIN_DRAFTS:
-            said = f"only {drafts:.0f} drafts so far: too few to judge acceptance."
-            return diagnosis("SPEC_TOO_FEW", Severity.OK, said, evidence=(self._last,))
-        if width >= 3 and mean[0] >= GOOD_FIRST and max(mean[2:]) < DEAD_LATER:
-            return diagnosis(
-                "SPEC_ACCEPT_COLLAPSE",
-                Severity.WARN,
-                f"drafts are accepted at the first position and almost never later ({shown}): the "
-                "draft's attention is causal, as TRITON_ATTN makes it.",
-                "Leave spec.draft_attention and spec.draft_kv_dtype at their defaults, and check "
-                "is_causal: false in the draft's config.json.",
-                (self._last,),
-            )
-        said = f"acceptance by position: {shown}; its level is the text's."
-        return diagnosis("SPEC_OK", Severity.OK, said, evidence=(self._last,))
+        return judge(drafts, mean, (self._last,))
+
+
+def judge(drafts: float, rates: Sequence[float], evidence: tuple[str, ...] = ()) -> Diagnosis:
+    """Return what the shares of accepted tokens by position say about the draft.
+
+    `drafts` is how many were made; `rates` are between 0 and 1, the first position first.
+    """
+    shown = ", ".join(f"{rate:.3f}" for rate in rates)
+    if drafts < MIN_DRAFTS:
+        said = f"only {drafts:.0f} drafts so far: too few to judge acceptance."
+        return diagnosis("SPEC_TOO_FEW", Severity.OK, said, evidence=evidence)
+    if len(rates) >= 3 and rates[0] >= GOOD_FIRST and max(rates[2:]) < DEAD_LATER:
+        return diagnosis(
+            "SPEC_ACCEPT_COLLAPSE",
+            Severity.WARN,
+            f"drafts are accepted at the first position and almost never later ({shown}): the "
+            "draft's attention is causal, as TRITON_ATTN makes it.",
+            "Leave spec.draft_attention and spec.draft_kv_dtype at their defaults, and check "
+            "is_causal: false in the draft's config.json.",
+            evidence,
+        )
+    said = f"acceptance by position: {shown}; its level is the text's."
+    return diagnosis("SPEC_OK", Severity.OK, said, evidence=evidence)
+
+
+def judge_counters(metrics: str) -> Diagnosis | None:
+    """Return the verdict on all drafts since the engine's start, from the text of its /metrics.
+
+    None when it does not draft.
+    """
+    drafts, accepted = 0.0, dict[int, float]()
+    for family in text_string_to_metric_families(metrics):
+        for sample in family.samples:
+            if sample.name == _DRAFTS:
+                drafts += sample.value
+            elif sample.name == _BY_POSITION:
+                place = int(sample.labels["position"])
+                accepted[place] = accepted.get(place, 0.0) + sample.value
+    if not drafts or not accepted:
+        return None
+    return judge(drafts, [accepted.get(n, 0.0) / drafts for n in range(max(accepted) + 1)])

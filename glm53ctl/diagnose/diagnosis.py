@@ -1,23 +1,19 @@
 """A finding with how sure it is."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from glm53ctl.diagnose.signature import Confidence
 from glm53ctl.findings import Finding, Severity
+from glm53ctl.redact import without_secrets
 from glm53ctl.supervise.stages import Stage
 
 EVIDENCE_COLUMNS = 300
 
-_SECRET = re.compile(
-    r"\b(?:hf_|sk-)\w{4,}|(?i:(?<=bearer )|(?<=api-key )|(?<=api_key=)|(?<=token=))[^\s'\",;]{4,}"
-)
-
 
 def redacted(line: str) -> str:
     """Return a line without keys and tokens, cut to what a terminal can show."""
-    return _SECRET.sub("(hidden)", line.strip())[:EVIDENCE_COLUMNS]
+    return without_secrets(line.strip())[:EVIDENCE_COLUMNS]
 
 
 @dataclass(frozen=True)

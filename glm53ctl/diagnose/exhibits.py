@@ -99,7 +99,7 @@ def parse_http(text: str) -> tuple[Answer, dict[str, str]]:
         for name, _, value in (line.partition(":") for line in lines)
     }
     status = first.split(" ", 2)[1:2]
-    code = int(status[0]) if status and status[0].isdigit() else 0
+    code = int(status[0]) if status and status[0].isdecimal() else 0
     parsed = _json(body)
     return Answer(code, parsed if parsed is not None else body.strip()), headers
 

@@ -81,4 +81,4 @@ class Story:
 
     def is_starting(self) -> bool:
         """Say whether the engine is on its way up and does not answer yet."""
-        return self.stage is not None and ORDER.index(self.stage) < ORDER.index(Stage.CANARY)
+        return self.stage is not None and ORDER.index(self.stage) < ORDER.index(Stage.WARMUP)

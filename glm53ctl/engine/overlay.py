@@ -29,19 +29,24 @@ class OverlayReport(BaseModel):
     checks: tuple[OverlayCheck, ...]
 
 
-def command(prefix: Path) -> list[str]:
+def command(prefix: Path, *, dense: bool = False) -> list[str]:
     """Return what makes the overlay of the engine at `prefix` check itself."""
-    return [str(prefix / "bin/python"), "-I", "-m", "glm53_overlay.verify"]
+    words = [str(prefix / "bin/python"), "-I", "-m", "glm53_overlay.verify"]
+    return [*words, "--dense"] if dense else words
 
 
-def verify(prefix: Path, *, deadline: float = DEADLINE_SECONDS) -> OverlayReport:
+def verify(
+    prefix: Path, *, dense: bool = False, deadline: float = DEADLINE_SECONDS
+) -> OverlayReport:
     """Return what the overlay of the engine at `prefix` found: versions, contract, kernels.
+
+    `dense` adds the error that each type of the dense projections makes in a small model's logits.
 
     Raises UserError OVERLAY_UNKNOWN when it gave no report at all. A report may hold failures.
     """
     try:
         done = subprocess.run(
-            command(prefix),
+            command(prefix, dense=dense),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -31,7 +31,7 @@ HEAD, WORKER = "head", "worker"
 _SECTION = re.compile(r"^### (\S+)$", re.M)
 _LISTEN = re.compile(r"LISTEN\s+\d+\s+\d+\s+(\S+):(\d+)\s.*?\(\(\"([^\"]+)\",pid=(\d+)")
 _STAT = re.compile(r"^(\S{10})\s+(\d+)\s+(\d+)\s+(\S+)$", re.M)
-_LINK = re.compile(r"^link (\S+)/(\d+) state (\S+).*?(?:netdev (\S+))?$", re.M)
+_LINK = re.compile(r"^link (\S+)/(\d+) state (\S+)(?:.* netdev (\S+))?", re.M)
 _SNAPSHOT = re.compile(r"/snapshots/([0-9a-f]{40})/")
 _MAIN = re.compile(r"/refs/main\s*->\s*([0-9a-f]{40})")
 _NUMBER = re.compile(r"-?[\d.]+")

@@ -3,16 +3,16 @@
 import os
 import pwd
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, JsonValue
 
 from glm53ctl import __version__
 from glm53ctl.config.schema import Config
-from glm53ctl.facts.host import HERE, Fact, Host, Unknown
+from glm53ctl.facts.host import HERE, Fact, Host, Unknown, known
 from glm53ctl.facts.memory import MemoryFacts, probe_memory
 from glm53ctl.facts.network import Network, probe_network, probe_rails
 from glm53ctl.facts.nvml import GpuFacts, probe_gpus
@@ -124,15 +124,22 @@ class NodeFacts(Fact):
     """Settings as text, by file name: unit files, command lines, a recipe's `.env`."""
     config: dict[str, JsonValue] | None = None
     """The configuration that holds here, without secrets."""
+    seconds: dict[str, float] = Field(default_factory=dict)
+    """How long each probe took."""
 
     def unknowns(self) -> dict[str, str]:
         """Return what could not be read here, with the reasons; not what was never looked for."""
         facts = ((name, getattr(self, name)) for name in type(self).model_fields)
-        return {
+        found = {
             name: fact.unknown
             for name, fact in facts
             if isinstance(fact, Unknown) and fact != NOT_RECORDED
         }
+        network = known(self.network)
+        unasked = (p.why for p in (network.probes if network else ()) if p.answered is None)
+        if why := next(unasked, ""):
+            found["network.probes"] = why
+        return found
 
     def is_empty(self) -> bool:
         """Say whether there is nothing to judge."""
@@ -158,15 +165,17 @@ def _unit_texts(host: Host) -> dict[str, str]:
     return found
 
 
-def _network(config: Config, rank: int, host: Host) -> Network | Unknown:
+def _network(
+    config: Config, rank: int, host: Host, far: Sequence[IPv4Address] = ()
+) -> Network | Unknown:
     network = probe_network(host)
     if isinstance(network, Unknown):
         return network
     peers = [node.address for node in config.nodes if node is not config.nodes[rank]]
-    probed = probe_rails(network, [*peers, *_neighbours(network, peers)], host)
+    probed = probe_rails(network, [*peers, *(far or _neighbours(network, peers))], host)
     after = probe_network(host)  # neighbours are known only when something was sent to them
-    known = network if isinstance(after, Unknown) else after
-    return probed.model_copy(update={"neighbours": known.neighbours})
+    seen = network if isinstance(after, Unknown) else after
+    return probed.model_copy(update={"neighbours": seen.neighbours})
 
 
 def _neighbours(network: Network, peers: Sequence[IPv4Address]) -> list[IPv4Address]:
@@ -184,28 +193,61 @@ def _neighbours(network: Network, peers: Sequence[IPv4Address]) -> list[IPv4Addr
     ]
 
 
-def probe_fabric(config: Config, rank: int, host: Host = HERE) -> NodeFacts:
-    """Read what the fabric depends on, and nothing else: for the head, who judges all nodes'."""
+def probe_fabric(
+    config: Config, rank: int, far: Sequence[IPv4Address] = (), host: Host = HERE
+) -> NodeFacts:
+    """Read what the fabric depends on, and nothing else: for the head, who judges all nodes'.
+
+    `far` are the addresses of the other nodes' rails, where they have told them.
+    """
     return NodeFacts(
         node=config.nodes[rank].name,
         rank=rank,
         at=time.time(),
-        network=_network(config, rank, host),
+        network=_network(config, rank, host, far),
         rdma=probe_rdma(host),
         kernel=probe_kernel(host),
         units=probe_units(host),
     )
 
 
-def probe_links(config: Config, rank: int, host: Host = HERE) -> NodeFacts:
-    """Read what `drift` compares: devices and GID tables, without asking the other end."""
-    node = config.nodes[rank].name
-    return NodeFacts(node=node, network=probe_network(host), rdma=probe_rdma(host))
+def probe_links(
+    config: Config, rank: int, far: Sequence[IPv4Address] = (), host: Host = HERE
+) -> NodeFacts:
+    """Read what `drift` compares: devices, GID tables, and whether the far ends answer."""
+    network = _network(config, rank, host, far)
+    name = config.nodes[rank].name
+    return NodeFacts(node=name, rank=rank, network=network, rdma=probe_rdma(host))
 
 
 def probe_node(config: Config, rank: int, host: Host = HERE) -> NodeFacts:
     """Read everything that can be judged on this host, which is the one of `rank`."""
     state, weights = config.paths.state_dir, config.weights.model_dir
+    probes: dict[str, Callable[[], Any]] = {
+        "network": lambda: _network(config, rank, host),
+        "rdma": lambda: probe_rdma(host),
+        "gpus": probe_gpus,
+        "memory": lambda: probe_memory(host),
+        "processes": probe_processes,
+        "listeners": probe_listeners,
+        "kernel": lambda: probe_kernel(host),
+        "units": lambda: probe_units(host),
+        "clock": lambda: probe_clock(host),
+        "disks": lambda: probe_disks((state, weights), host),
+        "owners": lambda: probe_owners((state, f"{state}/cache"), host),
+        "service_uid": _uid,
+        "devices": lambda: probe_devices(host),
+        "limits": probe_limits,
+        "libraries": lambda: probe_libraries(os.environ.get("LD_LIBRARY_PATH", ""), host),
+        "clock_cap": lambda: probe_clock_cap(config, host),
+        "texts": lambda: _unit_texts(host),
+    }
+    facts: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    for name, probe in probes.items():
+        began = time.monotonic()
+        facts[name] = probe()
+        seconds[name] = round(time.monotonic() - began, 3)
     return NodeFacts(
         node=config.nodes[rank].name,
         rank=rank,
@@ -215,23 +257,8 @@ def probe_node(config: Config, rank: int, host: Host = HERE) -> NodeFacts:
             closure=os.environ.get("GLM53_CLOSURE", ""),
             engine_prefix=config.engine.prefix,
         ),
-        network=_network(config, rank, host),
-        rdma=probe_rdma(host),
-        gpus=probe_gpus(),
-        memory=probe_memory(host),
-        processes=probe_processes(),
-        listeners=probe_listeners(),
-        kernel=probe_kernel(host),
-        units=probe_units(host),
-        clock=probe_clock(host),
-        disks=probe_disks((state, weights), host),
-        owners=probe_owners((state, f"{state}/cache"), host),
-        service_uid=_uid(),
-        devices=probe_devices(host),
-        limits=probe_limits(),
-        libraries=probe_libraries(os.environ.get("LD_LIBRARY_PATH", ""), host),
-        clock_cap=probe_clock_cap(config, host),
-        texts=_unit_texts(host),
+        seconds=seconds,
+        **facts,
     )
 
 

@@ -24,7 +24,22 @@ class GpuFacts(Fact):
     power_watts: float | None = None
     utilisation_percent: int | None = None
     temperature_celsius: int | None = None
+    throttled_by: tuple[str, ...] | None = None
+    """What holds the clock down; empty where nothing does."""
     processes: tuple[GpuProcess, ...] = ()
+
+
+_HOLDS_DOWN = {
+    0x002: "clock setting",
+    0x004: "power cap",
+    0x008: "hardware slowdown",
+    0x010: "sync boost",
+    0x020: "software thermal",
+    0x040: "hardware thermal",
+    0x080: "power brake",
+    0x100: "display clock",
+}
+"""Bits of nvmlClocksEventReasons. An idle GPU (bit 0) is slow because nobody wants it faster."""
 
 
 def load_nvml() -> Any:
@@ -62,6 +77,7 @@ def _gpu(nvml: Any, index: int, driver: str) -> GpuFacts:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     power = _asked(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
     load = _asked(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
+    held = _asked(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
     running = _asked(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle)
     return GpuFacts(
         name=_asked(nvml, nvml.nvmlDeviceGetName, handle) or "",
@@ -73,6 +89,9 @@ def _gpu(nvml: Any, index: int, driver: str) -> GpuFacts:
         temperature_celsius=_asked(
             nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU
         ),
+        throttled_by=None
+        if held is None
+        else tuple(reason for bit, reason in _HOLDS_DOWN.items() if held & bit),
         processes=tuple(_process(nvml, entry) for entry in running or ()),
     )
 

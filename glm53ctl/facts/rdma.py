@@ -86,8 +86,9 @@ def gid_of(index: int, value: str, kind: str) -> Gid | None:
 def _gids(host: Host, port: str) -> Iterator[Gid]:
     listed = known(host.names(f"{port}/gids")) or ()
     for index in sorted(int(name) for name in listed if name.isdigit()):
-        # The type of an empty entry answers EINVAL, and the value of one that is just changing.
         value = host.line(f"{port}/gids/{index}")
+        if not value.strip("0:"):
+            continue  # empty, as most of 1024 may be, or just changing: its type answers EINVAL
         found = gid_of(index, value, host.line(f"{port}/gid_attrs/types/{index}"))
         if found is not None:
             yield found

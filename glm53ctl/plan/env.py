@@ -77,7 +77,15 @@ def overlay_settings(config: Config) -> str:
     entrypoints/openai/chat_completion/serving.py).
     """
     ablit = config.ablit.model_dump(exclude={"enable"}) if config.ablit.enable else None
-    return compact({"ablit": ablit, "api": _api(config), "dense": config.dense})
+    return compact(
+        {
+            "ablit": ablit,
+            "api": _api(config),
+            "dense": config.dense_modes,
+            "nope": config.engine.nope,
+            "suppress_stops": config.thinking.suppress_stops,
+        }
+    )
 
 
 def _api(config: Config) -> dict[str, object]:
@@ -144,6 +152,12 @@ COMMON = (
             "ablit.hidden_size",
             "serve.default_max_tokens",
             "dense",
+            "dense_groups.kda",
+            "dense_groups.mla",
+            "dense_groups.shared",
+            "dense_groups.mlp",
+            "engine.nope",
+            "thinking.suppress_stops",
             "api.body_mib",
             "api.max_waiting",
             "api.deterministic",

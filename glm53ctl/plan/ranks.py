@@ -34,6 +34,11 @@ def base_url(config: Config) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{config.api.port}"
 
 
+def api_key(config: Config) -> SecretSource:
+    """Return where the key of the API is, if there is one."""
+    return SecretSource("api-key", config.api.key_file, "api.key_file")
+
+
 def _node(config: Config, rank: int) -> Node:
     if not 0 <= rank < config.world_size:
         raise UserError(
@@ -68,9 +73,7 @@ def plan_rank(config: Config, rank: int, interface: str | None = None) -> RankPl
             **common_env(config),
             **node_env(config, node, interface),
         },
-        secret_env=(
-            {API_KEY: SecretSource("api-key", config.api.key_file, "api.key_file")} if head else {}
-        ),
+        secret_env={API_KEY: api_key(config)} if head else {},
         base_url=base_url(config) if head else None,
     )
 

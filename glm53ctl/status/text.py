@@ -9,7 +9,7 @@ from rich.text import Text
 
 from glm53ctl.findings import Severity
 from glm53ctl.status.snapshot import Snapshot
-from glm53ctl.supervise.report import Counters, Phase, RankReport
+from glm53ctl.supervise.report import Counters, Phase, RankReport, TrialState
 from glm53ctl.watchdog.report import WatchdogReport
 
 _STYLES = {
@@ -88,6 +88,7 @@ def _notes(snapshot: Snapshot) -> list[tuple[str, str, str]]:
         notes.append(("requests", _traffic(counters), ""))
     if snapshot.watchdog is not None:
         notes.append(("watchdog", _watch(snapshot.watchdog), ""))
+    notes += _switch(snapshot.ranks)
     for finding in snapshot.findings:
         notes.append((finding.code, finding.message, _SEVERITY_STYLES[finding.severity]))
     if snapshot.last_loss is not None:
@@ -100,6 +101,19 @@ def _notes(snapshot: Snapshot) -> list[tuple[str, str, str]]:
             notes.append(("its remedy", loss.cause.fix, ""))
     if snapshot.next_step:
         notes.append(("next step", snapshot.next_step, "bold"))
+    return notes
+
+
+def _switch(ranks: Sequence[RankReport]) -> list[tuple[str, str, str]]:
+    """Return what the pair was switched to, and a switch that is on trial or was taken back."""
+    notes = []
+    switched = next((report.switched for report in ranks if report.switched), None)
+    trial = next((report.trial for report in ranks if report.trial is not None), None)
+    if switched is not None:
+        notes.append(("switched to", switched, "yellow"))
+    if trial is not None and trial.state is not TrialState.KEPT:
+        reason = f": {trial.reason}" if trial.reason else ""
+        notes.append(("last switch", f"to {trial.to}, {trial.state.value}{reason}", ""))
     return notes
 
 

@@ -4,19 +4,21 @@ One request and one answer a connection, each a JSON line, on a Unix socket that
 the service and root may open.
 """
 
-import asyncio
 import contextlib
 import json
 import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ValidationError
 
 from glm53ctl.errors import UserError
-from glm53ctl.supervise.report import RankReport
+from glm53ctl.supervise.report import RankReport, Trial
+
+if TYPE_CHECKING:
+    import asyncio
 
 ANSWER_SECONDS = 5.0
 _MAX_ANSWER_BYTES = 1 << 22
@@ -25,8 +27,10 @@ _MAX_ANSWER_BYTES = 1 << 22
 class Request(BaseModel):
     """What a rank is asked: its report, or to act for the pair."""
 
-    action: Literal["report", "stop", "restart", "resume"]
+    action: Literal["report", "stop", "restart", "resume", "keep", "undo"]
     overrides: tuple[str, ...] = ()
+    trial: Trial | None = None
+    reason: str = ""
 
 
 class Answer(BaseModel):
@@ -41,12 +45,14 @@ def socket_path(run_dir: Path, rank: int) -> Path:
     return run_dir / f"rank{rank}.sock"
 
 
-async def serve(path: Path, handle: Callable[[Request], Awaitable[Answer]]) -> asyncio.Server:
+async def serve(path: Path, handle: Callable[[Request], Awaitable[Answer]]) -> "asyncio.Server":
     """Listen on `path`; a socket left by a dead supervisor is replaced."""
+    import asyncio  # who only asks does not need it
+
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
 
-    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def converse(reader: "asyncio.StreamReader", writer: "asyncio.StreamWriter") -> None:
         with contextlib.suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
                 line = await reader.readline()

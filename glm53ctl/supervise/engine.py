@@ -53,6 +53,7 @@ class EngineProcess:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
     _followers: list[asyncio.Task[None]] = field(default_factory=list)
+    _found: list[tuple[psutil.Process, str]] = field(default_factory=list)
 
     @classmethod
     async def start(
@@ -114,15 +115,25 @@ class EngineProcess:
         finally:
             file.close()
 
-    def members(self) -> list[Member]:
-        """Return the main process and those that vLLM named (EngineCore, Worker...)."""
+    def members(self, *, anew: bool = True) -> list[Member]:
+        """Return the main process and those that vLLM named (EngineCore, Worker...).
+
+        To find them, all processes of the host are read. With `anew` false, which costs next to
+        nothing, those that were found last are looked at again.
+        """
+        if anew:
+            self._found = []
+            for process in descendants(self.guard.pid):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    named = _ENGINE_TITLE.search(" ".join(process.cmdline()))
+                    if named or process.pid == self.pid:
+                        self._found.append((process, named[0] if named else "vllm"))
         members = []
-        for process in descendants(self.guard.pid):
+        for process, title in self._found:
             with contextlib.suppress(psutil.NoSuchProcess):
-                title = _ENGINE_TITLE.search(" ".join(process.cmdline()))
-                if title or process.pid == self.pid:
-                    stopped = process.status() == psutil.STATUS_STOPPED
-                    members.append(Member(process.pid, title[0] if title else "vllm", stopped))
+                status = process.status()
+                if process.is_running() and status != psutil.STATUS_ZOMBIE:
+                    members.append(Member(process.pid, title, status == psutil.STATUS_STOPPED))
         return members
 
     async def end(self, grace_seconds: float = 0.0) -> None:

@@ -17,8 +17,8 @@ import httpx
 
 from glm53ctl import weights
 from glm53ctl.api import authorization
-from glm53ctl.checks.fabric import Fabric, drift
-from glm53ctl.checks.start import fabric_here, fabric_of_pair
+from glm53ctl.checks.fabric import Fabric
+from glm53ctl.checks.start import check_fabric, drifted, fabric_here, fabric_of_pair, rails_of
 from glm53ctl.config.schema import Config
 from glm53ctl.diagnose import explain_lines
 from glm53ctl.facts.memory import available_gib
@@ -31,11 +31,14 @@ from glm53ctl.supervise.canary import CanaryError, Target, ask_canary
 from glm53ctl.supervise.engine import EngineProcess, Member
 from glm53ctl.supervise.link import PairLink
 from glm53ctl.supervise.pulse import ProgressWatch, read_counters
-from glm53ctl.supervise.report import Counters, Loss
+from glm53ctl.supervise.report import Counters, Loss, Phase
 from glm53ctl.supervise.stages import ORDER, Stage, StageTracker
+from glm53ctl.supervise.warmup import warm_up
 
 MEMBERS_SECONDS = 0.5
-COUNTERS_SECONDS = 1.0
+SEARCH_SECONDS = 5.0
+"""How often a serving engine's processes are searched anew: that reads all of the host's."""
+COUNTERS_SECONDS = 2.0
 FABRIC_SECONDS = 10.0
 HTTP_SECONDS = 3.0
 EVIDENCE_LINES = 30
@@ -55,6 +58,10 @@ class Epoch:
     tracker: StageTracker
     peer_runs: dict[int, str]
     fabric: Fabric | None = None
+    others: tuple[NodeFacts, ...] = ()
+    """What the other nodes looked like at the start."""
+    remarks: tuple[Finding, ...] = ()
+    """What was found at the start and did not stop it."""
     engine: EngineProcess | None = None
     ended: Loss | None = None
     """The peer's word that the epoch is over."""
@@ -62,12 +69,14 @@ class Epoch:
     counters: Counters | None = None
     drifted: tuple[Finding, ...] = ()
     """What of the fabric is no longer as it was at the start."""
+    warmup: asyncio.Task[tuple[Finding, ...]] | None = None
     canary: asyncio.Task[str] | None = None
     launched_at: float = field(default_factory=time.time)
     ready_at: float | None = None
     _served_since: float | None = None
     _members: dict[int, Member] = field(default_factory=dict)
     _members_at: float = 0.0
+    _searched_at: float = 0.0
     _stopped_since: float | None = None
     _watch: ProgressWatch = field(init=False)
     _polls: list[asyncio.Task[None]] = field(default_factory=list)
@@ -96,7 +105,11 @@ class Epoch:
         found = fabric_of_pair(config, facts)[rank] if facts else fabric_here(config, rank)
         device = device_of(config.nodes[rank].address)
         plan = plan_rank(found.applied_to(weights.resolved(config), rank), rank, device)
-        return cls(config, rank, number, link, plan, environ, tracker, runs, found.fabric)
+        others = tuple(one for one in facts if one.rank != rank)
+        remarks = tuple(check_fabric(config, facts))
+        return cls(
+            config, rank, number, link, plan, environ, tracker, runs, found.fabric, others, remarks
+        )
 
     async def launch(self) -> None:
         """Start the engine; keep its log and drop the oldest ones."""
@@ -154,7 +167,9 @@ class Epoch:
         if now - self._members_at < MEMBERS_SECONDS:
             return None
         self._members_at = now
-        members = {member.pid: member for member in engine.members()}
+        anew = self._served_since is None or now - self._searched_at >= SEARCH_SECONDS
+        self._searched_at = now if anew else self._searched_at
+        members = {member.pid: member for member in engine.members(anew=anew)}
         gone = [m for pid, m in self._members.items() if pid not in members]
         self._members = members
         if gone:
@@ -230,13 +245,36 @@ class Epoch:
     def is_ready(self) -> bool:
         """Say whether the pair has answered: the canary on the head, the head's word elsewhere."""
         if self.rank != 0:
-            return self.head_is_ready
+            return self.head_is_ready or self._head_says_so()
+        if self.tracker.stage is Stage.WARMUP and self._is_warm():
+            self.tracker.enter(Stage.CANARY, time.monotonic())
         if self.tracker.stage is Stage.CANARY and self.canary is None:
             limit = self.config.supervise.limits.canary
             asked = ask_canary(self._target(), self.config.canary, limit, patient=True)
             self.canary = asyncio.create_task(asked)
             self.canary.add_done_callback(lambda _: self.link.changed.set())
         return self.canary is not None and self.canary.done() and not self.canary.exception()
+
+    def _head_says_so(self) -> bool:
+        """Say whether the head's beat tells it: its word is lost when the link is made anew."""
+        head = self.link.peers[0].report
+        return head is not None and head.epoch == self.number and head.phase is Phase.READY
+
+    def _is_warm(self) -> bool:
+        """Say whether the requests before the canary are done, if there are any."""
+        if not self.config.warmup.enable:
+            return True
+        if self.warmup is None:
+            self.warmup = asyncio.create_task(warm_up(self._target(), self.config, self._count))
+            self.warmup.add_done_callback(lambda _: self.link.changed.set())
+        if not self.warmup.done():
+            return False
+        self.remarks += self.warmup.result()
+        return True
+
+    def _count(self, done: int, everything: int) -> None:
+        if self.tracker.count(done, everything, time.monotonic()):
+            self.link.changed.set()
 
     def _target(self) -> Target:
         return Target(
@@ -257,10 +295,13 @@ class Epoch:
 
     async def _poll_fabric(self) -> None:
         """Notice a cable, an address or a GID that is not what the engine was started with."""
+        far = rails_of(self.config, self.others)
+        known = {(finding.code, finding.where) for finding in self.remarks}
         while self.fabric is not None:
             await asyncio.sleep(FABRIC_SECONDS)
-            now = await asyncio.to_thread(probe_links, self.config, self.rank)
-            self.drifted = tuple(drift(self.fabric, now))
+            now = await asyncio.to_thread(probe_links, self.config, self.rank, far)
+            found = drifted(self.config, self.fabric, now, self.others)
+            self.drifted = tuple(f for f in found if (f.code, f.where) not in known)
 
     async def _poll_counters(self) -> None:
         base_url = self.plan.base_url or ""
@@ -280,7 +321,7 @@ class Epoch:
 
     async def end(self, grace_seconds: float) -> None:
         """End everything that belongs to this epoch."""
-        for task in (self.canary, *self._polls):
+        for task in (self.warmup, self.canary, *self._polls):
             if task is not None:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):

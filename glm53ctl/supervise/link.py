@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from glm53ctl.config.schema import Config
 from glm53ctl.config.schema import Link as LinkRules
+from glm53ctl.config.switched import Switched
 from glm53ctl.facts.node import NodeFacts
 from glm53ctl.findings import Finding, Severity
 from glm53ctl.supervise.identity import Identity, mismatches
@@ -93,7 +94,7 @@ class PairLink:
 
     `report` is called for every beat; messages other than beats arrive in `inbox` as
     (rank, message); `changed` is set whenever anything happens. `overrides` are the settings of
-    this run: the head's hold for all.
+    this run, `switched` what the profile was switched to: the head's hold for all.
     """
 
     config: Config
@@ -103,6 +104,7 @@ class PairLink:
     report: Callable[[], RankReport]
     changed: asyncio.Event
     overrides: tuple[str, ...] = ()
+    switched: Switched = field(default_factory=Switched)
     inbox: asyncio.Queue[tuple[int, Message]] = field(default_factory=asyncio.Queue)
     peers: dict[int, Peer] = field(init=False)
     stranger: Finding | None = None
@@ -189,11 +191,11 @@ class PairLink:
         return self._judge(channel, theirs.identity)
 
     def _introduction(self) -> Introduce:
-        return Introduce(identity=self.identity, overrides=self.overrides)
+        return Introduce(identity=self.identity, overrides=self.overrides, switched=self.switched)
 
     def _follow(self, head: Introduce) -> None:
-        """Take over the head's settings of one run: a reboot of one node loses its own."""
-        order = Command(action="restart", overrides=head.overrides)
+        """Take over what a reboot of one node loses, or a node that was away did not hear of."""
+        order = Command(action="restart", overrides=head.overrides, switched=head.switched)
         self.inbox.put_nowait((head.identity.rank, order))
 
     def _judge(self, channel: Channel, theirs: Identity) -> Peer | None:
@@ -238,7 +240,7 @@ class PairLink:
                 theirs = await channel.receive()
             if not isinstance(theirs, Introduce):
                 raise LinkDeniedError("the head did not introduce itself")
-            if theirs.overrides != self.overrides:
+            if (theirs.overrides, theirs.switched) != (self.overrides, self.switched):
                 self._follow(theirs)
             elif self._judge(channel, theirs.identity) is not None:
                 await self._converse(peer, channel)

@@ -33,10 +33,13 @@ class Notifier:
         self._systemd.notify("STOPPING=1")
 
     def extend(self, seconds: float) -> None:
-        """Ask for `seconds` more until the start (or stop) counts as failed."""
-        self._systemd.notify(
-            f"EXTEND_TIMEOUT_USEC={int((seconds + EXTENSION_MARGIN_SECONDS) * 1e6)}"
-        )
+        """Ask for `seconds` more until the start (or stop) counts as failed.
+
+        A limit that is over is the margin still: a worker that has loaded waits for the head,
+        whose limits then hold for both.
+        """
+        seconds = max(0.0, seconds) + EXTENSION_MARGIN_SECONDS
+        self._systemd.notify(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
 
     def alive(self) -> None:
         """Feed the watchdog."""

@@ -7,16 +7,22 @@ from typing import Literal
 from glm53ctl.config.schema import Config
 from glm53ctl.errors import EXIT_NOT_READY, UserError
 from glm53ctl.supervise import control
+from glm53ctl.supervise.report import Trial
 
 STOP_MARGIN_SECONDS = 30.0
 POLL_SECONDS = 0.5
 
 
 def give_order(
-    config: Config, action: Literal["stop", "restart", "resume"], overrides: tuple[str, ...] = ()
+    config: Config,
+    action: Literal["stop", "restart", "resume", "keep", "undo"],
+    overrides: tuple[str, ...] = (),
+    *,
+    trial: Trial | None = None,
+    reason: str = "",
 ) -> None:
     """Give the order to the lowest rank here; the ranks hand it on among themselves."""
-    request = control.Request(action=action, overrides=overrides)
+    request = control.Request(action=action, overrides=overrides, trial=trial, reason=reason)
     for rank in range(config.world_size):
         answer = control.ask(control.socket_path(Path(config.paths.run_dir), rank), request)
         if answer is not None:

@@ -15,14 +15,21 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from glm53ctl.checks.start import check_pair, check_start
+from glm53ctl.checks.start import check_fabric, check_start, have_met, rails_of
 from glm53ctl.config.schema import Config
-from glm53ctl.config.sources import clear_override, current_override, write_override
+from glm53ctl.config.sources import (
+    Switched,
+    clear_override,
+    current_override,
+    current_switch,
+    write_override,
+    write_switch,
+)
 from glm53ctl.engine.check import engine_version
 from glm53ctl.errors import UserError
 from glm53ctl.facts.memory import available_gib
 from glm53ctl.facts.node import NodeFacts
-from glm53ctl.findings import Finding
+from glm53ctl.findings import Finding, Severity
 from glm53ctl.supervise import control, reasons
 from glm53ctl.supervise.engine import KILL_WAIT_SECONDS
 from glm53ctl.supervise.epoch import Epoch
@@ -31,10 +38,11 @@ from glm53ctl.supervise.ledger import Ledger, next_backoff
 from glm53ctl.supervise.link import PairLink
 from glm53ctl.supervise.notify import Notifier
 from glm53ctl.supervise.proctree import adopt_orphans
-from glm53ctl.supervise.report import EngineReport, Loss, Phase, RankReport
+from glm53ctl.supervise.report import EngineReport, Loss, Phase, RankReport, TrialState
 from glm53ctl.supervise.secrets import pair_token
 from glm53ctl.supervise.selfcheck import LEFT_OUT, is_wanted
 from glm53ctl.supervise.survey import Survey
+from glm53ctl.supervise.trial import Trials
 from glm53ctl.supervise.wire import Command, End, Facts, Launch, Leave, Ready
 from glm53ctl.weights.local import quick_digest
 
@@ -61,6 +69,7 @@ class RankSupervisor:
     link: PairLink = field(init=False)
     identity: Identity = field(init=False)
     survey: Survey = field(init=False)
+    trials: Trials = field(init=False)
     phase: Phase = Phase.PAIRING
     since: float = field(default_factory=time.time)
     findings: tuple[Finding, ...] = ()
@@ -77,6 +86,7 @@ class RankSupervisor:
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _checked: tuple[float, tuple[Finding, ...]] = (0.0, ())
     _weights: str = ""
+    _switched: Switched = field(default_factory=Switched)
     _entered: float = field(default_factory=time.monotonic)
 
     # --- the outer life -------------------------------------------------------------------------
@@ -85,6 +95,11 @@ class RankSupervisor:
         """Live until SIGTERM, SIGINT or `stop`."""
         adopt_orphans()
         self.config = self.load()
+        self.trials = Trials(Path(self.config.paths.state_dir))
+        if self.rank == 0 and self.trials.running is not None:
+            self.trials.undo("the head's supervisor ended in the middle of it", epoch=0)
+            self.config = self.load()
+        self._switched = current_switch(self.config)
         self.survey = Survey(self.rank)
         self.identity = await asyncio.to_thread(self._identify)
         self.link = self._make_link(token=b"")  # not opened: something to report from
@@ -118,6 +133,8 @@ class RankSupervisor:
         """Run with one configuration until it is to be read anew."""
         if self.reload:
             self.reload = False
+            # First, so that it is never newer than what is loaded: ranks of one host share it.
+            self._switched = current_switch(self.config)
             try:
                 self.config = self.load()
             except UserError as error:
@@ -152,6 +169,7 @@ class RankSupervisor:
             self._own_report,
             self.changed,
             current_override(self.config),
+            self._switched,
         )
 
     def _identify(self) -> Identity:
@@ -180,6 +198,8 @@ class RankSupervisor:
             await self._carry_out(self.order)
             return
         phase, findings = self._hindrance()
+        if phase is Phase.PAIRING and self.config.spans_hosts:
+            await self._while(self.survey.look_out(self.config), until_ordered=True)
         if phase is None:
             await self._look_around()
             phase, findings = self._fabric_hindrance()
@@ -193,10 +213,12 @@ class RankSupervisor:
 
     async def _look_around(self) -> None:
         """Look at this node again if it is time, and tell the others what was seen."""
-        if not self.survey.is_due or self.launch is not None:
+        others = [peer.facts for peer in self.link.peers.values() if peer.facts is not None]
+        far = rails_of(self.config, others)
+        if not self.survey.is_due(far) or self.launch is not None:
             return
         self._enter(Phase.WAITING)
-        await self._while(self.survey.take(self.config), until_ordered=True)
+        await self._while(self.survey.take(self.config, far), until_ordered=True)
         if self.survey.facts is not None:
             await self.link.broadcast(Facts(facts=self.survey.facts))
 
@@ -206,15 +228,16 @@ class RankSupervisor:
             return ()
         facts = [self.survey.facts, *(self.link.peers[r].facts for r in sorted(self.link.peers))]
         known = tuple(fact for fact in facts if fact is not None)
-        return known if len(known) == len(facts) else None
+        return known if len(known) == len(facts) and have_met(self.config, known) else None
 
     def _fabric_hindrance(self) -> tuple[Phase | None, tuple[Finding, ...]]:
         """Return what was found wrong here, or with the facts of all nodes together (head)."""
         if self.survey.fault is not None:
             return Phase.BLOCKED, (self.survey.fault,)
         facts = self._known_facts() if self.rank == 0 else None
-        found = tuple(check_pair(self.config, facts)) if facts else ()
-        return (Phase.BLOCKED, found) if found else (None, ())
+        found = tuple(check_fabric(self.config, facts)) if facts else ()
+        stops = any(finding.severity is Severity.FAIL for finding in found)
+        return (Phase.BLOCKED, found) if stops else (None, ())
 
     def _hindrance(self) -> tuple[Phase | None, tuple[Finding, ...]]:
         """Return what forbids an epoch now, the most telling first."""
@@ -252,11 +275,12 @@ class RankSupervisor:
 
     def _absent(self) -> tuple[Finding, ...]:
         waited = time.monotonic() - self._entered if self.phase is Phase.PAIRING else 0.0
-        return tuple(
+        absent = (
             reasons.peer_absent(self.config, rank, waited)
             for rank, peer in self.link.peers.items()
             if not peer.connected
         )
+        return (*self.survey.outlook, *absent)
 
     def _next_epoch(self) -> Launch | None:
         """Return what to begin with, or None while it is not yet time."""
@@ -336,7 +360,7 @@ class RankSupervisor:
     def _commanded(self, epoch: Epoch) -> Loss | None:
         if self.stopping:
             return epoch.loss("STOPPED", "this rank was stopped on command", commanded=True)
-        if self.order is not None and self.order.action != "resume":
+        if self.order is not None and self.order.action in ("stop", "restart"):
             word = "stopped" if self.order.action == "stop" else "restarted"
             return epoch.loss("STOPPED", f"the pair was {word} on command", commanded=True)
         return None
@@ -389,7 +413,7 @@ class RankSupervisor:
                 case End() if self.launch and message.loss.epoch == self.launch.epoch:
                     self.launch = None  # over before it began here
                 case Command():
-                    self.order = message
+                    self._receive(message)
                 case Leave():
                     log.info("rank %d leaves", sender)
                 case _:
@@ -398,21 +422,41 @@ class RankSupervisor:
     async def _answer(self, request: control.Request) -> control.Answer:
         """Serve the control socket. A worker hands orders to the head, if it has one."""
         if request.action != "report":
-            order = Command(action=request.action, overrides=request.overrides)
+            trial = request.trial
+            order = Command(
+                action=request.action,
+                overrides=request.overrides,
+                switched=trial.to if trial is not None else None,
+                trial=trial,
+                reason=request.reason,
+            )
             if self.rank != 0 and self.link.complete:
                 await self.link.broadcast(order)
             else:
-                self.order = order
+                self._receive(order)
                 self.changed.set()
         return control.Answer(report=self.report())
+
+    def _receive(self, order: Command) -> None:
+        """Take an order; what is on trial is decided at once, and a second trial has to wait."""
+        on_trial, trial = self.trials.running, order.trial
+        if on_trial is None or trial is None:
+            self.order = order if order.action not in ("keep", "undo") else self.order
+        elif on_trial.id != trial.id:
+            log.warning("a switch is on trial already; the one to %s is not begun", trial.to)
+        elif order.action == "keep" and on_trial.state is TrialState.PROVING:
+            self.trials.settle(TrialState.KEPT, self.ledger.epoch)
+        elif order.action == "undo":
+            self.trials.doom(order.reason or "taken back on command")
 
     async def _carry_out(self, order: Command) -> None:
         """Do what was ordered, on the head after telling everybody."""
         self.order = None
-        if self.rank == 0:
-            await self.link.broadcast(order)
+        if self.rank == 0:  # what it switches to, the others take from its introduction
+            await self.link.broadcast(order.model_copy(update={"switched": None, "trial": None}))
         self.losses_in_a_row, self.retry_at = 0, None
         if order.action == "stop":
+            self.trials.undo("the pair was stopped", self.ledger.epoch)
             clear_override(self.config)
             self._stop()
             return
@@ -420,7 +464,35 @@ class RankSupervisor:
         self.survey.verify_again()
         if order.action == "restart":
             self.reload = True
+            self._set_switch(order)
             await self._set_override(order.overrides)
+
+    def _set_switch(self, order: Command) -> None:
+        """Keep what the pair is switched to. On trial (head), first note how to go back."""
+        if order.switched is None:
+            return
+        if self.rank == 0 and order.reason:
+            self.trials.undo(order.reason, self.ledger.epoch)
+            return
+        try:
+            if self.rank == 0 and order.trial is not None:
+                back, run = current_switch(self.config), current_override(self.config)
+                trial = order.trial.model_copy(update={"back": back, "back_run": run})
+                self.trials.begin(trial, self.last_loss)
+            write_switch(self.config, order.switched)
+        except OSError as error:
+            log.error("the switch to %s cannot be kept: %s", order.switched, error.strerror)
+
+    def _judge_trial(self) -> None:
+        """Order the pair back when what is on trial has failed (head)."""
+        if self.rank != 0 or self.trials.running is None or self.order is not None:
+            return
+        if reason := self.trials.judge(self.report()):
+            trial = self.trials.running
+            self.order = Command(
+                action="restart", overrides=trial.back_run, switched=trial.back, reason=reason
+            )
+            self.changed.set()
 
     async def _set_override(self, overrides: tuple[str, ...]) -> None:
         """Keep the settings of the coming run, or forget those of the last."""
@@ -451,6 +523,7 @@ class RankSupervisor:
             async with asyncio.timeout(seconds):
                 await self.changed.wait()
         self.changed.clear()
+        self._judge_trial()
         self.notifier.status(self._own_report().status_line())
         self.notifier.alive()
         if self.phase is not Phase.READY:
@@ -498,6 +571,8 @@ class RankSupervisor:
             memory_available_gib=round(available_gib(), 2),
             endpoint=f"http://{self.config.api.host}:{self.config.api.port}/v1",
             model=self.config.serve.model_name,
+            switched=str(self._switched) if self._switched.holds(self.config) else "",
+            trial=self.trials.last if self.rank == 0 else None,
             engine=EngineReport(
                 version=self.identity.engine_version,
                 **(epoch.processes() if epoch is not None else {}),
@@ -508,8 +583,8 @@ class RankSupervisor:
     def _remarks(self) -> tuple[Finding, ...]:
         """Return what status says beside the phase, whatever that is."""
         left_out = is_wanted(self.config) and not self.config.engine.verify_overlay
-        drifted = self.epoch.drifted if self.epoch is not None else ()
-        return (*((LEFT_OUT,) if left_out else ()), *drifted)
+        fabric = (*self.epoch.remarks, *self.epoch.drifted) if self.epoch is not None else ()
+        return (*((LEFT_OUT,) if left_out else ()), *fabric)
 
     def _retry_time(self) -> float | None:
         """Return the planned relaunch as a Unix time; the plan itself is deaf to clock changes."""

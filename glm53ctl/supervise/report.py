@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
+from glm53ctl.config.switched import Switched
 from glm53ctl.findings import Finding
 from glm53ctl.supervise.stages import Stage
 
@@ -49,6 +50,42 @@ class Loss(BaseModel):
     commanded: bool = False
     evidence: tuple[str, ...] = ()
     cause: Finding | None = None
+
+
+class TrialState(StrEnum):
+    """How far a switch of the profile is."""
+
+    TRYING = "trying"
+    """The pair is being restarted with the new one."""
+    PROVING = "proving"
+    """It serves; whoever switched is measuring it."""
+    KEPT = "kept"
+    UNDONE = "undone"
+
+
+class Trial(BaseModel):
+    """A switch of the profile: what to, what back to, how long it may take, and how it went.
+
+    `back_run` are the settings of the one run before. Times are seconds; `ready_seconds` last from
+    the order to READY, `proof_seconds` from READY to the word of whoever switched (0: READY is
+    proof enough).
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    to: Switched
+    back: Switched = Switched()
+    back_run: tuple[str, ...] = ()
+    ready_seconds: float
+    proof_seconds: float = 0.0
+    state: TrialState = TrialState.TRYING
+    reason: str = ""
+
+    @property
+    def running(self) -> bool:
+        """Whether it is not decided yet."""
+        return self.state in (TrialState.TRYING, TrialState.PROVING)
 
 
 class EngineReport(BaseModel):
@@ -106,6 +143,10 @@ class RankReport(BaseModel):
     endpoint: str | None = None
     model: str | None = None
     counters: Counters | None = None
+    switched: str = ""
+    """What the pair was switched to; empty when it runs as configured."""
+    trial: Trial | None = None
+    """The last switch, as the head knows it."""
     peers: dict[int, PeerView] = {}
 
     def status_line(self) -> str:
@@ -116,6 +157,8 @@ class RankReport(BaseModel):
             text = f"epoch {self.epoch}: {self.stage.value}{progress}"
         elif self.phase is Phase.READY:
             text = f"ready, epoch {self.epoch}"
+        if self.switched:
+            text += f", switched to {self.switched}"
         if self.findings:
             text += f" - {self.findings[0].sentence()}"
         return text

@@ -22,6 +22,7 @@ class Stage(StrEnum):
     KV = "kv"
     GRAPHS = "graphs"
     API = "api"
+    WARMUP = "warmup"
     CANARY = "canary"
     SERVING = "serving"
 
@@ -41,7 +42,7 @@ _ENTERS: tuple[tuple[Stage, re.Pattern[str]], ...] = (
     (Stage.KV, re.compile(r"Loading weights took|Model loading took")),
     (Stage.GRAPHS, re.compile(r"GPU KV cache size|CPU KV cache size|Capturing CUDA graphs")),
     (Stage.API, re.compile(r"init engine \(profile, create kv cache, warmup model\) took")),
-    (Stage.CANARY, re.compile(r"Application startup complete")),
+    (Stage.WARMUP, re.compile(r"Application startup complete")),
 )
 """A line that matches means that the stage has begun."""
 
@@ -76,9 +77,12 @@ class StageTracker:
                 return self.enter(stage, now)
         for stage, pattern in _PROGRESS:
             if stage is self.stage and (found := pattern.search(line)):
-                done, everything = int(found[1]), int(found[2])
-                return self._progress(100 * done // max(everything, 1), now)
+                return self.count(int(found[1]), int(found[2]), now)
         return False
+
+    def count(self, done: int, everything: int, now: float) -> bool:
+        """Take how far the stage is; say whether that moved its percentage."""
+        return self._progress(100 * done // max(everything, 1), now)
 
     def enter(self, stage: Stage, now: float) -> bool:
         """Begin a stage, from a line or because the supervisor itself reached it."""

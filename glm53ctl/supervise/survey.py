@@ -9,10 +9,13 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 
-from glm53ctl.checks.start import short_of_free_memory
+from glm53ctl.checks.start import check_fabric, short_of_free_memory
 from glm53ctl.config.schema import Config
+from glm53ctl.facts.host import known
 from glm53ctl.facts.node import NodeFacts, probe_fabric
 from glm53ctl.findings import Finding
 from glm53ctl.prepare import request_reclaim
@@ -35,17 +38,32 @@ class Survey:
     facts: NodeFacts | None = None
     fault: Finding | None = None
     """Why the engine of this node must not serve."""
+    outlook: tuple[Finding, ...] = ()
+    """What stands between this node and peers that have not come."""
     _verified: str | None = None
     _taken_at: float = -math.inf
+    _looked_at: float = -math.inf
     _has_room: bool = False
 
-    @property
-    def is_due(self) -> bool:
-        """Whether it is time to look (again)."""
-        return time.monotonic() - self._taken_at >= AGAIN_SECONDS
+    def is_due(self, far: Sequence[IPv4Address]) -> bool:
+        """Say whether it is time to look (again), or a rail of the others was not asked yet."""
+        network = known(self.facts.network) if self.facts is not None else None
+        met = network is None or network.asked(far)
+        return not met or time.monotonic() - self._taken_at >= AGAIN_SECONDS
 
-    async def take(self, config: Config) -> None:
-        """Check the kernels once, make room in memory before each start, and read the facts."""
+    async def look_out(self, config: Config) -> None:
+        """Look whether it is the cable that peers have not come, where it is time."""
+        if time.monotonic() - self._looked_at < AGAIN_SECONDS:
+            return
+        seen = await asyncio.to_thread(probe_fabric, config, self.rank)
+        self.outlook = tuple(check_fabric(config, [seen]))
+        self._looked_at = time.monotonic()
+
+    async def take(self, config: Config, far: Sequence[IPv4Address] = ()) -> None:
+        """Check the kernels once, make room in memory before each start, and read the facts.
+
+        `far` are the addresses of the other nodes' rails, as far as they are known.
+        """
         prefix = config.engine.prefix
         if is_wanted(config) and config.engine.verify_overlay and self._verified != prefix:
             self.fault = await check_kernels(config, self.rank)
@@ -54,7 +72,8 @@ class Survey:
             await _make_room(config)
             self._has_room = True
         if config.spans_hosts:
-            self.facts = await asyncio.to_thread(probe_fabric, config, self.rank)
+            self.facts = await asyncio.to_thread(probe_fabric, config, self.rank, far)
+        self.outlook = ()
         self._taken_at = time.monotonic()
 
     def verify_again(self) -> None:

@@ -16,9 +16,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from glm53ctl.config.switched import Switched
 from glm53ctl.facts.node import NodeFacts
 from glm53ctl.supervise.identity import Identity
-from glm53ctl.supervise.report import Loss, RankReport
+from glm53ctl.supervise.report import Loss, RankReport, Trial
 
 PROTOCOL = "glm53-link/1"
 MAX_LINE_BYTES = 1 << 20
@@ -26,11 +27,12 @@ _NONCE_BYTES = 32
 
 
 class Introduce(BaseModel):
-    """First message of both sides: who it is, and its settings of one run."""
+    """First message of both sides: who it is, its settings of one run, and its switch."""
 
     type: Literal["introduce"] = "introduce"
     identity: Identity
     overrides: tuple[str, ...] = ()
+    switched: Switched = Switched()
 
 
 class Beat(BaseModel):
@@ -70,11 +72,18 @@ class End(BaseModel):
 
 
 class Command(BaseModel):
-    """An operator's wish. A worker passes it to the head; the head tells everybody."""
+    """An operator's wish. A worker passes it to the head; the head tells everybody.
+
+    A restart with `switched` changes the profile first; with `trial` (to the head) it is taken back
+    unless it proves itself. `keep` and `undo` decide that, for the trial of the same id.
+    """
 
     type: Literal["command"] = "command"
-    action: Literal["stop", "restart", "resume"]
+    action: Literal["stop", "restart", "resume", "keep", "undo"]
     overrides: tuple[str, ...] = ()
+    switched: Switched | None = None
+    trial: Trial | None = None
+    reason: str = ""
 
 
 class Leave(BaseModel):

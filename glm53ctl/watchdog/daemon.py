@@ -84,6 +84,7 @@ class Watchdog:
             self.config.watchdog, state / _BUDGET_FILE, time.monotonic(), time.time()
         )
         self.notifier.ready()
+        stop_page = self._serve_page()
         try:
             while not self.stopping:
                 await self._look()
@@ -92,7 +93,26 @@ class Watchdog:
         finally:
             if self._probe is not None:
                 self._probe.cancel()
+            await asyncio.to_thread(stop_page)
             await self._bus.close()
+
+    def _serve_page(self) -> Callable[[], object]:
+        """Serve the page from a thread of its own; return what ends it.
+
+        Whatever goes wrong with it is in the journal, and the watch goes on without it.
+        """
+        if not self.config.page.enabled:
+            return lambda: None
+        try:
+            from glm53ctl.page.serve import PageServer
+            from glm53ctl.view.collect import Gatherer
+
+            page = PageServer(self.config, Gatherer(lambda: self.config).view)
+            page.start()
+        except Exception:
+            log.exception("the page is not served")
+            return lambda: None
+        return page.stop
 
     def _stop(self) -> None:
         self.stopping = True

@@ -14,7 +14,6 @@ the texts of the failure cases (S14 to S18 and the log of S28):
     judge_stall(samples, stalls, client=)                                       S14
     judge_space(missing_bytes, free_bytes, directory, orphans, reserve_bytes=)  S16, before
     judge_owner(entries, uid, gid)                                              S18, before
-    judge_error(text)                                                           S16, S18, S28: logs
     judge_reference(model, environ, tree)                                       S17 a and b
     judge_pair(role, head, worker)                                              S17 c
 
@@ -25,7 +24,6 @@ from glm53ctl.weights.local import quick_digest
 from glm53ctl.weights.progress import read_progress
 from glm53ctl.weights.state import resolved, verdict
 from glm53ctl.weights.verdicts import (
-    judge_error,
     judge_owner,
     judge_pair,
     judge_reference,
@@ -35,7 +33,6 @@ from glm53ctl.weights.verdicts import (
 )
 
 __all__ = [
-    "judge_error",
     "judge_owner",
     "judge_pair",
     "judge_reference",

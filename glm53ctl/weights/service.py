@@ -9,6 +9,7 @@ from pathlib import Path
 
 from glm53ctl.config.schema import Config
 from glm53ctl.errors import EXIT_BAD_INPUT, UserError
+from glm53ctl.facts.here import rank_here, require_rank
 from glm53ctl.findings import Finding
 from glm53ctl.supervise.notify import Notifier
 from glm53ctl.supervise.secrets import pair_token
@@ -18,9 +19,7 @@ from glm53ctl.weights.serve import WeightServer
 from glm53ctl.weights.state import judge_set
 from glm53ctl.weights.work import (
     fetch_set,
-    rank_here,
     require_licence,
-    require_rank,
     sync_set,
     verify_set,
 )

@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from glm53ctl.diagnose import explain_lines
 from glm53ctl.findings import Finding, Severity
 from glm53ctl.weights.hashing import Digests, absorb, broken_extents
 from glm53ctl.weights.layout import INCOMPLETE
 from glm53ctl.weights.manifest import Entry
 from glm53ctl.weights.record import FileState, seen
-from glm53ctl.weights.verdicts import judge_error
 
 PIECE_BYTES = 1 << 20
 """Read at most at once, and written at once: what a killed process loses of each stream."""
@@ -251,14 +251,17 @@ def _cut(entry: Entry, offset: int) -> Finding:
     )
 
 
+_KNOWN = {"FETCH_DISK_FULL", "CACHE_NOT_WRITABLE", "TIME_SKEW"}
+"""What the log's table says as well of an error that a fetch meets itself."""
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 
 
 def judge_os_error(error: OSError, place: str) -> Finding | None:
     """Say what an error of the disk, or of the clock in TLS, means; None for the network's own."""
-    finding = judge_error(str(error))
-    if finding is not None:
-        return finding.model_copy(update={"where": error.filename or place})
+    where = error.filename or place
+    finding = explain_lines([f"{error.strerror}: '{where}'" if error.errno else str(error)])
+    if finding is not None and finding.code in _KNOWN:
+        return finding.model_copy(update={"where": where})
     return disk_refuses(error, place) if error.errno in _DISK else None
 
 

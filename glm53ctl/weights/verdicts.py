@@ -211,45 +211,6 @@ def judge_owner(entries: Iterable[tuple[str, int, int, int]], uid: int, gid: int
     )
 
 
-_ERRORS: tuple[tuple[re.Pattern[str], str, str, str], ...] = (
-    (
-        re.compile(r"not yet valid|certificate has expired", re.I),
-        "TIME_SKEW",
-        "the Hub's certificate does not fit this machine's clock",
-        "Set the clock (timedatectl); serving from verified weights is not affected.",
-    ),
-    (
-        re.compile(r"Errno 28\b|No space left|code 11\b.*write", re.I),
-        "FETCH_DISK_FULL",
-        "the file system is full",
-        "Make room; the fetch goes on where it stopped.",
-    ),
-    (
-        re.compile(r"Permission denied|Errno 13\b|Read-only file system|Errno 30\b", re.I),
-        "CACHE_NOT_WRITABLE",
-        "the weights' directory cannot be written",
-        "Give it to the service's user (chown), or mount it writable.",
-    ),
-)
-
-
-def judge_error(text: str) -> Finding | None:
-    """Say what an error's text means; None when it is not one of the fetcher's.
-
-    The finding quotes the lines that show it: of rsync also the last one, which has its code.
-    """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for pattern, code, what, fix in _ERRORS:
-        shown = [line for line in lines if pattern.search(line)]
-        if not shown:
-            continue
-        shown += [line for line in lines if line.startswith("rsync error") and line not in shown]
-        return Finding(
-            code=code, severity=Severity.FAIL, message=f"{what}: {'; '.join(shown)}.", fix=fix
-        )
-    return None
-
-
 # --- revisions -----------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from pydantic import BaseModel
 
 from glm53ctl.config.schema import Config
 from glm53ctl.errors import UserError
-from glm53ctl.facts.network import device_of
 from glm53ctl.findings import Finding, Severity
 from glm53ctl.plan import SecretSource
 from glm53ctl.plan.credentials import read_secret
@@ -29,30 +27,6 @@ from glm53ctl.weights.verdicts import GIB
 from glm53ctl.weights.verify import verify_files, verify_quickly
 
 MB = 1_000_000
-
-
-def rank_here(config: Config) -> int | None:
-    """Return which node this host is: by its fabric address, without a cable by its name."""
-    if config.world_size == 1:
-        return 0
-    for rank, node in enumerate(config.nodes):
-        if not node.address.is_loopback and device_of(node.address) is not None:
-            return rank
-    names = [node.name for node in config.nodes]
-    name = socket.gethostname().partition(".")[0]
-    return names.index(name) if name in names else None
-
-
-def require_rank(config: Config, rank: int | None) -> int:
-    """Return the rank that was given, or found. Raises UserError when neither is."""
-    found = rank if rank is not None else rank_here(config)
-    if found is None:
-        raise UserError(
-            "WEIGHTS_ROLE",
-            "this host has neither the address nor the name of one of `nodes`.",
-            "Plug in the cable, correct `nodes`, or say which node it is with --rank.",
-        )
-    return found
 
 
 def rules_of(config: Config) -> Rules:

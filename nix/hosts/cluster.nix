@@ -36,7 +36,7 @@ in
   networking.useDHCP = false;
   systemd.network.networks."50-lan" = {
     matchConfig.Type = "ether";
-    DHCP = "yes";
+    networkConfig.DHCP = "yes";
   };
   # The second port has no cable.
   systemd.network.wait-online.anyInterface = true;

@@ -51,12 +51,26 @@ let
     else
       types.addCheck base (v: lib.all (check: check v) (checks node));
 
+  # The words of `glm53ctl config check`.
+  called =
+    description: type:
+    type
+    // {
+      inherit description;
+      descriptionClass = "noun";
+    };
+
+  text = called "text" types.str;
+  oneOf =
+    values:
+    called "one of ${lib.concatMapStringsSep ", " toString values}" (types.enum values);
+
   bare =
     node:
     if node ? const then
-      types.enum [ node.const ]
+      oneOf [ node.const ]
     else if node ? enum then
-      types.enum node.enum
+      oneOf node.enum
     else
       {
         boolean = types.bool;
@@ -64,7 +78,7 @@ let
         number = types.number;
         string = types.str;
         array = types.listOf (typeOf (resolve (node.items or { })));
-        object = if isSection node then sectionType node else types.attrsOf types.str;
+        object = if isSection node then sectionType node else types.attrsOf text;
       }
       .${node.type};
 
@@ -74,15 +88,7 @@ let
       found = map (v: bounded v (bare v)) (variants node);
       type = if lib.length found == 1 then lib.head found else types.oneOf found;
     in
-    # The words of `glm53ctl config check`.
-    if node ? allowed then
-      type
-      // {
-        description = node.allowed;
-        descriptionClass = "noun";
-      }
-    else
-      type;
+    if node ? allowed then called node.allowed type else type;
 
   sectionType =
     node:

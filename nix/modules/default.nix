@@ -5,6 +5,7 @@
     ./rank.nix
     ./weights.nix
     ./watchdog.nix
+    ./page.nix
     ./prepare.nix
     ./fabric.nix
     ./firewall.nix

@@ -25,7 +25,7 @@ in
 
     warnings =
       lib.optional (cfg.apiInterfaces == [ ] && !local && config.networking.firewall.enable)
-        "services.glm53.apiInterfaces: API_UNREACHABLE: the API listens on ${api.host}, and the firewall lets nobody reach port ${toString api.port}. Name the LAN's device."
+        "services.glm53.apiInterfaces: API_LOOPBACK: the API listens on ${api.host}, and the firewall lets nobody reach port ${toString api.port}. Name the LAN's device."
       ++
         lib.optional (cfg.apiInterfaces != [ ] && local)
           "services.glm53.apiInterfaces: API_LOOPBACK: the firewall is open for the API, which listens on ${api.host} only. Set settings.api.host.";

@@ -31,6 +31,8 @@ in
       path = [
         cfg.engine
         pkgs.stdenv.cc
+        pkgs.iproute2
+        pkgs.iputils
       ]
       ++ lib.optional hasCuda "${cudaHome}";
 

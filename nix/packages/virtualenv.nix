@@ -8,6 +8,7 @@
   stdenv,
   python312,
   fetchPypi,
+  fetchurl,
   linkFarm,
   autoPatchelfHook,
   zlib,
@@ -17,6 +18,9 @@
   version,
   # What ../lib/wheels.nix reads.
   wheels,
+  python ? python312,
+  # Wheels that the registry does not have: package name -> the folder on the web that does.
+  elsewhere ? { },
   # Folders with wheels that are built here.
   own ? [ ],
   buildInputs ? [ ],
@@ -24,11 +28,16 @@
   ...
 }@arguments:
 let
-  # pip goes by file names.
-  folder = linkFarm "${pname}-wheels" (
-    map (w: {
-      name = w.file;
-      path = fetchPypi {
+  fetch =
+    w:
+    if elsewhere ? ${w.pname} then
+      fetchurl {
+        name = w.file;
+        url = "${elsewhere.${w.pname}}/${lib.escapeURL w.file}";
+        inherit (w) sha256;
+      }
+    else
+      fetchPypi {
         inherit (w)
           pname
           version
@@ -40,6 +49,12 @@ let
         dist = w.python;
         format = "wheel";
       };
+
+  # pip goes by file names.
+  folder = linkFarm "${pname}-wheels" (
+    map (w: {
+      name = w.file;
+      path = fetch w;
     }) wheels
   );
   all = lib.concatMapStringsSep " " (place: "${place}/*.whl") ([ folder ] ++ own);
@@ -47,6 +62,8 @@ in
 stdenv.mkDerivation (
   removeAttrs arguments [
     "wheels"
+    "python"
+    "elsewhere"
     "own"
   ]
   // {
@@ -66,15 +83,15 @@ stdenv.mkDerivation (
 
     installPhase = ''
       runHook preInstall
-      ${python312}/bin/python -m venv --without-pip $out
+      ${python}/bin/python -m venv --without-pip $out
       pip --python $out/bin/python install \
         --no-index --no-deps --no-cache-dir --disable-pip-version-check ${all}
       runHook postInstall
     '';
 
     passthru = {
-      inherit wheels;
-      site = python312.sitePackages;
+      inherit wheels folder;
+      site = python.sitePackages;
       # Bytes to download.
       size = lib.foldl' (sum: w: sum + w.size) 0 wheels;
     }

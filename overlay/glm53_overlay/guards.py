@@ -160,11 +160,26 @@ def require_model(hf_config: Any) -> None:
             )
 
 
+def require_draft(speculative: Any) -> None:
+    """Raise OverlayError unless DFlash2's config.json says that its block sees itself whole.
+
+    vLLM takes a draft with a sliding window for a causal one when the key is missing: drafts are
+    then accepted at their first position and almost never later, and nothing else tells.
+    """
+    if speculative is None or speculative.method != "dflash":
+        return
+    causal = getattr(speculative.draft_model_config.hf_config, "is_causal", None)
+    if causal is not False:
+        said = "has no is_causal" if causal is None else f"says is_causal: {causal}"
+        raise OverlayError("GUARD_DRAFT", f"The draft's config.json {said}; it must be false.")
+
+
 def require_engine(config: Any, major: int | None) -> None:
-    """Raise OverlayError for engine settings that fail or hang on GB10.
+    """Raise OverlayError for a causal draft, and for settings that fail or hang on GB10.
 
     `config` is vLLM's; `major` the device's compute capability, None without a GPU.
     """
+    require_draft(config.speculative_config)
     if major != GB10_MAJOR:
         return
     kv = config.cache_config.cache_dtype

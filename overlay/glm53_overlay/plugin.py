@@ -13,6 +13,7 @@ def register() -> None:
     from vllm.platforms import current_platform
 
     from glm53_overlay import contract, guards, settings, template
+    from glm53_overlay.dense import groups
 
     contract.require_known(vllm.__version__, current_platform.device_type)
     contract.require_kept()
@@ -24,6 +25,19 @@ def register() -> None:
 
     wanted = settings.load()
     template.install(wanted.api)
+    dense = groups.checked(wanted.dense)
+    if set(dense.values()) != {"bf16"}:
+        from glm53_overlay.dense import routing
+
+        routing.install()
+    if wanted.nope == "pad576":
+        from glm53_overlay import nope
+
+        nope.install()
+    if wanted.suppress_stops:
+        from glm53_overlay import stops
+
+        stops.install()
     if wanted.ablit is not None:
         from glm53_overlay import ablit
 

@@ -62,7 +62,9 @@ class AblitSettings:
 class Settings:
     """All of it."""
 
-    dense: Literal["bf16", "fp8", "q4"] = "bf16"
+    dense: Mapping[str, str] = field(default_factory=dict)  # the mode of each group; else bf16
+    nope: Literal["native", "pad576"] = "native"
+    suppress_stops: bool = False  # of clients, while the model thinks
     api: ApiSettings = field(default_factory=ApiSettings)
     ablit: AblitSettings | None = None
 

@@ -103,6 +103,17 @@ def checks(device: torch.device) -> Iterator[Check]:
         yield Check(f"{tokens} tokens again", same, "the same" if same else "differ bit by bit")
 
 
+def dense_checks(device: torch.device) -> Iterator[Check]:
+    """Yield what each mode of the dense projections costs in accuracy."""
+    from glm53_overlay.dense.error import logit_error
+    from glm53_overlay.dense.groups import MODES, PROJECTIONS
+
+    for mode in MODES[1:]:
+        error = logit_error(dict.fromkeys(PROJECTIONS, mode), device)
+        said = f"logits of a small random model differ from bf16's by {error:.1%}"
+        yield Check(f"dense {mode}", 0 < error < 1, said)
+
+
 def _held(name: str, action: Callable[[], str]) -> Iterator[Check]:
     try:
         yield Check(name, True, action())
@@ -128,7 +139,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Check the overlay in this engine.")
     default = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=TOKENS, default=default, help="default: what is there")
-    found = list(checks(torch.device(parser.parse_args().device)))
+    parser.add_argument("--dense", action="store_true", help="also what `dense` costs")
+    given = parser.parse_args()
+    device = torch.device(given.device)
+    found = [*checks(device), *(dense_checks(device) if given.dense else ())]
     print(json.dumps({"checks": [asdict(check) for check in found]}))
     return 0 if all(check.ok for check in found) else 1
 

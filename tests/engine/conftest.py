@@ -43,7 +43,7 @@ def engine_prefix() -> Path:
 class Bed:
     """A directory with model, token and configuration, and the supervisors started from it."""
 
-    def __init__(self, root: Path, files: DemoFiles) -> None:
+    def __init__(self, root: Path, files: DemoFiles, **changes: dict[str, object]) -> None:
         self.root = root
         self.settings = yaml.safe_load(files.config.read_text())
         api, master, link = free_ports(3)
@@ -57,6 +57,8 @@ class Bed:
             "frozen_seconds": 2,
             "crash_limit": 100,
         }
+        for section, values in changes.items():
+            self.settings[section] = {**self.settings.get(section, {}), **values}
         self.path = self.write("config.yaml")
         self.config = load(self.path).config
         self.children: list[subprocess.Popen] = []
@@ -122,8 +124,8 @@ def bed(demo_files, tmp_path):
 class ServingPair(Bed):
     """A pair that is kept alive as `glm53ctl up` keeps it, and can be hurt."""
 
-    def __init__(self, root: Path, files: DemoFiles) -> None:
-        super().__init__(root, files)
+    def __init__(self, root: Path, files: DemoFiles, **changes: dict[str, object]) -> None:
+        super().__init__(root, files, **changes)
         adopt_orphans()
         self.pair = LocalPair(self.config, ["--config", str(self.path)])
         self._abandoned = threading.Event()

@@ -3,10 +3,11 @@
 {
   lib,
   places ? { },
+  system ? "aarch64-linux",
 }:
 modules:
 let
-  pkgs = import ./pkgs.nix { inherit lib places; };
+  pkgs = import ./pkgs.nix { inherit lib places system; };
   inherit
     (lib.evalModules {
       modules = [ ./options.nix ] ++ modules;

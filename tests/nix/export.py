@@ -52,8 +52,7 @@ def network_file(kind: str, file: Mapping[str, Any]) -> str:
     own = "Link" if kind == "link" else "Network"
     sections = {"Match": file["matchConfig"], "Link": file["linkConfig"]}
     if kind == "network":
-        network = {**file["networkConfig"], **({"DHCP": file["DHCP"]} if file["DHCP"] else {})}
-        sections[own] = {**network, "Address": file["address"]}
+        sections[own] = {**file["networkConfig"], "Address": file["address"]}
     text = ""
     for name, values in sections.items():
         text += f"[{name}]\n"

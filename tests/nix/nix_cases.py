@@ -108,6 +108,8 @@ GOOD: Sequence[Machine] = (
     good("closures over ssh", closureKeys=["ssh-ed25519 AAAA root@spark-head"]),
     good("a limited pull", {"weights": {"sync_mb_per_second": 500}}),
     good("no scrub", weights={"scrub": False}),
+    good("the page on the LAN", pageInterfaces=["enP7s7"]),
+    good("the page at an address", {"page": {"host": ["127.0.0.1", "192.168.1.5"], "port": 9000}}),
     good("no watchdog", {"watchdog": {"enabled": False}}),
     good(
         "clock cap and reserve",
@@ -134,12 +136,7 @@ TYPES = (
     typed("media.images", -1, "a whole number from 0 to 999"),
     typed("ablit.layers", "15", "text, like 15-45"),
     typed("engine.extra_args", "--seed 3", "a list (text)"),
-    bad(
-        "no text",
-        "engine.extra_env.A' is not of type `string'",
-        {"engine": {"extra_env": {"A": 1}}},
-    ),
-    bad("no licence", 'is not of type `one of "ShapleyMCG-1.0"', {"licenses": {"accept": ["MIT"]}}),
+    bad("no licence", "is not of type `one of ShapleyMCG-1.0", {"licenses": {"accept": ["MIT"]}}),
     typed("power.max_gpu_clock_mhz", 200, "a whole number from 300 to 4000"),
     typed("profile", "fast", "one of vllm-recipe, long, demo"),
     typed("serve.model_name", "", "text, not empty"),
@@ -231,6 +228,12 @@ RULES = (
 )
 
 HOSTS = (
+    # Stricter than the program, which takes a number of YAML for its text.
+    bad(
+        "no text",
+        "engine.extra_env.A' is not of type `text'",
+        {"engine": {"extra_env": {"A": 1}}},
+    ),
     bad("rank beyond nodes", "RANK_UNKNOWN: there is no rank 2", rank=2),
     bad("rank beyond four", "not of type `integer between 0 and 3", rank=4),
     bad("a fabric of nothing", "NET_FABRIC: there is no rail", fabric=fabric()),

@@ -1,12 +1,12 @@
 # Stand-ins for NixOS: the options that our modules set or read, with the types and defaults of the
-# real ones, each under the file of nixpkgs that declares it. They were read there, not at the
-# pinned revision; those marked "from memory" were not. No substitute for a build: what is not
-# declared here fails the evaluation.
-{ lib, ... }:
+# real ones. Above each is the file of nixpkgs that declares it and the commit at which that was read
+# (`@ 12 digits`); none is the pinned revision, of which no copy was within reach. No substitute for a
+# build: what is not declared here fails the evaluation.
+{ config, lib, ... }:
 let
   inherit (lib) mkOption types;
   option = type: default: mkOption { inherit type default; };
-  # nixos/lib/systemd-lib.nix and systemd-unit-options.nix: values of unit files.
+  # nixos/lib/systemd-unit-options.nix @ 01f31c2ee7d0, unitOption: what a line of a unit file may be.
   atom = types.nullOr (
     types.oneOf [
       types.bool
@@ -20,7 +20,9 @@ let
   value = types.either atom (types.listOf atom);
   section = option (types.attrsOf value) { };
 
-  # nixos/lib/systemd-unit-options.nix: unitOptions, sharedOptions
+  # nixos/lib/systemd-unit-options.nix @ 01f31c2ee7d0: sharedOptions, commonUnitOptions and
+  # stage2CommonUnitOptions. overrideStrategy came later; its two values are those that
+  # nixos/lib/systemd-lib.nix compares it with.
   unit = {
     enable = option types.bool true;
     overrideStrategy = option (types.enum [
@@ -37,12 +39,12 @@ let
     partOf = option (types.listOf types.str) [ ];
     unitConfig = section;
     restartTriggers = option (types.listOf types.unspecified) [ ];
-    reloadTriggers = option (types.listOf types.unspecified) [ ];
+    reloadTriggers = option (types.listOf value) [ ];
   };
   unitsOf =
     extra: option (types.attrsOf (types.submodule { options = unit // extra; })) { };
 
-  # nixos/lib/systemd-unit-options.nix: serviceOptions
+  # nixos/lib/systemd-unit-options.nix @ 01f31c2ee7d0: serviceOptions, stage2ServiceOptions
   service = {
     environment = option (types.attrsOf (
       types.nullOr (
@@ -61,7 +63,7 @@ let
     stopIfChanged = option types.bool true;
   };
 
-  # nixos/modules/system/boot/networkd.nix
+  # nixos/modules/system/boot/networkd.nix @ dd3bd10db439
   networkFile =
     extra:
     option (types.attrsOf (
@@ -75,40 +77,44 @@ let
       }
     )) { };
 
-  # nixos/modules/services/networking/firewall.nix: commonOptions
+  # nixos/modules/services/networking/firewall.nix @ 0192bb844360: commonOptions
+  portList = mkOption {
+    type = types.listOf types.port;
+    default = [ ];
+    apply = list: lib.unique (lib.sort lib.lessThan list);
+  };
   ports = {
-    allowedTCPPorts = option (types.listOf types.port) [ ];
-    allowedUDPPorts = option (types.listOf types.port) [ ];
+    allowedTCPPorts = portList;
+    allowedUDPPorts = portList;
   };
 in
 {
   options = {
-    # nixos/modules/misc/assertions.nix
+    # nixos/modules/misc/assertions.nix @ 08062fccc11d
     assertions = option (types.listOf types.unspecified) [ ];
     warnings = option (types.listOf types.str) [ ];
 
-    # nixos/modules/system/boot/systemd.nix
+    # nixos/modules/system/boot/systemd.nix @ 0017a06717bb
     systemd.packages = option (types.listOf types.package) [ ];
     systemd.services = unitsOf service;
     systemd.sockets = unitsOf { socketConfig = section; };
     systemd.paths = unitsOf { pathConfig = section; };
     systemd.timers = unitsOf { timerConfig = section; };
     systemd.targets = unitsOf { };
-    # nixos/modules/system/boot/systemd/tmpfiles.nix
+    # nixos/modules/system/boot/systemd/tmpfiles.nix @ 046599161540
     systemd.tmpfiles.packages = option (types.listOf types.package) [ ];
     systemd.tmpfiles.rules = option (types.listOf types.str) [ ];
 
-    # nixos/modules/system/boot/networkd.nix
+    # nixos/modules/system/boot/networkd.nix @ dd3bd10db439
     systemd.network.enable = option types.bool false;
     systemd.network.links = networkFile { };
     systemd.network.networks = networkFile {
-      DHCP = option (types.nullOr types.str) null;
       address = option (types.listOf types.str) [ ];
       networkConfig = section;
     };
     systemd.network.wait-online.anyInterface = option types.bool false;
 
-    # nixos/modules/system/etc/etc.nix
+    # nixos/modules/system/etc/etc.nix @ 05924f714f31
     environment.etc = option (types.attrsOf (
       types.submodule {
         options = {
@@ -119,18 +125,19 @@ in
         };
       }
     )) { };
-    # nixos/modules/config/system-path.nix: from memory
+    # nixos/modules/config/system-path.nix @ 0354e8b747c8
     environment.systemPackages = option (types.listOf types.package) [ ];
 
-    # nixos/modules/config/users-groups.nix: from memory
+    # nixos/modules/config/users-groups.nix @ 005ab72f9cf5; the keys: services/networking/ssh/sshd.nix
+    # @ 00976b194fe3, where they are any text
     users.users = option (types.attrsOf (
       types.submodule {
         options = {
           isSystemUser = option types.bool false;
           isNormalUser = option types.bool false;
           group = option types.str "";
-          description = option types.str "";
-          home = option types.path "/var/empty";
+          description = option (types.passwdEntry types.str) "";
+          home = option (types.passwdEntry types.path) "/var/empty";
           openssh.authorizedKeys.keys = option (types.listOf types.singleLineStr) [ ];
         };
       }
@@ -140,24 +147,25 @@ in
     )) { };
     users.mutableUsers = option types.bool true;
 
-    # nixos/modules/services/networking/firewall.nix
+    # nixos/modules/services/networking/firewall.nix @ 0192bb844360
     networking.firewall = ports // {
       enable = option types.bool true;
       trustedInterfaces = option (types.listOf types.str) [ ];
       interfaces = option (types.attrsOf (types.submodule { options = ports; })) { };
     };
-    # nixos/modules/services/networking/networkmanager.nix: from memory
+    # nixos/modules/services/networking/networkmanager.nix @ 01b0355140f7; `unmanaged` in later
+    # versions of the same file
     networking.networkmanager.enable = option types.bool false;
     networking.networkmanager.unmanaged = option (types.listOf types.str) [ ];
-    # nixos/modules/tasks/network-interfaces.nix: from memory
+    # nixos/modules/tasks/network-interfaces.nix @ 003a3fd2f05c; hostName in an earlier version of it
     networking.hostName = option types.str "nixos";
     networking.useDHCP = option types.bool true;
     networking.useNetworkd = option types.bool false;
 
-    # nixos/modules/system/boot/kernel.nix: from memory
+    # nixos/modules/system/boot/kernel.nix @ 045d702e8af1
     boot.kernelModules = option (types.listOf types.str) [ ];
     boot.kernelParams = option (types.listOf types.str) [ ];
-    # nixos/modules/config/sysctl.nix
+    # nixos/modules/config/sysctl.nix @ 05924f714f31
     boot.kernel.sysctl = option (types.submodule {
       freeformType = types.attrsOf (
         types.nullOr (
@@ -169,12 +177,13 @@ in
         )
       );
     }) { };
-    # nixos/modules/system/boot/loader/systemd-boot/systemd-boot.nix, efi.nix: from memory
+    # nixos/modules/system/boot/loader/systemd-boot/systemd-boot.nix @ 01e499cec163, efi.nix
+    # @ 0e1f31068d12
     boot.loader.systemd-boot.enable = option types.bool false;
     boot.loader.systemd-boot.configurationLimit = option (types.nullOr types.int) null;
     boot.loader.efi.canTouchEfiVariables = option types.bool false;
 
-    # nixos/modules/config/swap.nix, zram.nix
+    # nixos/modules/config/swap.nix @ 03a362fe87d4, zram.nix @ 05924f714f31
     swapDevices = option (types.listOf (
       types.submodule {
         options.device = mkOption { type = types.str; };
@@ -183,12 +192,16 @@ in
     )) [ ];
     zramSwap.enable = option types.bool false;
 
-    # nixos/modules/services/hardware/udev.nix: from memory
+    # nixos/modules/services/hardware/udev.nix @ 01f19f54e046
     services.udev.packages = option (types.listOf types.path) [ ];
-    # nixos/modules/services/networking/ssh/sshd.nix: from memory
+    # nixos/modules/services/networking/ssh/sshd.nix @ 00976b194fe3; `settings` in later versions of
+    # the same file
     services.openssh.enable = option types.bool false;
-    services.openssh.settings = option (types.submodule { freeformType = types.attrsOf types.raw; }) { };
-    # nixos/modules/services/misc/nix-ssh-serve.nix
+    services.openssh.settings = option (types.submodule {
+      freeformType = types.attrsOf types.raw;
+      options.PasswordAuthentication = option (types.nullOr types.bool) true;
+    }) { };
+    # nixos/modules/services/misc/nix-ssh-serve.nix @ 14fd97601611
     nix.sshServe = {
       enable = option types.bool false;
       write = option types.bool false;
@@ -198,24 +211,32 @@ in
         "ssh-ng"
       ]) "ssh";
     };
-    # nixos/modules/config/nix.nix: from memory
+    # nixos/modules/config/nix.nix @ 013635633ffe
     nix.settings = option (types.submodule {
-      freeformType = types.attrsOf types.raw;
-      options.trusted-users = option (types.listOf types.str) [ "root" ];
-      options.experimental-features = option (types.listOf types.str) [ ];
+      freeformType = types.attrsOf value;
+      options.trusted-users = mkOption { type = types.listOf types.str; };
     }) { };
-    # nixos/modules/misc/version.nix, config/locale.nix: from memory
+    # nixos/modules/misc/version.nix @ 03a362fe87d4
     system.stateVersion = option types.str "26.11";
-    time.timeZone = option (types.nullOr types.str) null;
 
-    # graham33/nixos-dgx-spark: modules/dgx-spark.nix, modules/dgx-dashboard.nix
+    # nixos/modules/services/monitoring/prometheus/default.nix, in a version that has no commit in the
+    # index it was read from; its scrapeConfigs are submodules with a field for everything
+    services.prometheus.enable = option types.bool false;
+    services.prometheus.ruleFiles = option (types.listOf types.path) [ ];
+    services.prometheus.scrapeConfigs = option (types.listOf types.attrs) [ ];
+
+    # graham33/nixos-dgx-spark @ f1ebf94a047a: modules/dgx-spark.nix, modules/dgx-dashboard.nix
     hardware.dgx-spark.enable = option types.bool false;
     services.dgx-dashboard.enable = option types.bool false;
-    # nixos/modules/virtualisation/podman/default.nix: from memory
+    # nixos/modules/virtualisation/podman/default.nix @ 007b68856e60
     virtualisation.podman.enable = option types.bool false;
     virtualisation.podman.dockerCompat = option types.bool false;
     virtualisation.podman.dockerSocket.enable = option types.bool false;
-    # nix-community/disko: module.nix
+    # nix-community/disko @ 878ec37d6a8f: module.nix, whose type checks the layout
     disko.devices = option (types.attrsOf types.raw) { };
   };
+
+  # As the real ones have it: lists of ours are added to theirs.
+  config.nix.settings.trusted-users = [ "root" ];
+  config.networking.firewall.trustedInterfaces = lib.mkIf config.networking.firewall.enable [ "lo" ];
 }

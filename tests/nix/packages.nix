@@ -5,6 +5,7 @@ let
   of = system: import ./pkgs.nix { lib = library; inherit system; };
   pkgs = of "aarch64-linux";
   inherit (pkgs) glm53;
+  cpu = (of "x86_64-linux").glm53.engine-cpu;
   # An app is its program's path; here the program's text.
   recording = pkgs // {
     writeShellApplication = given: { inherit (given) text; };
@@ -21,6 +22,7 @@ let
   described = {
     inherit (glm53)
       engine
+      engine-cpu
       environment
       exllamav3-ext
       glm53ctl
@@ -38,6 +40,8 @@ in
     environment = glm53.environment.recorded.installPhase + glm53.environment.recorded.postInstall;
     engine = glm53.engine.recorded.script;
     program = glm53.glm53ctl.recorded.script + glm53.glm53ctl.environment.recorded.postInstall;
+    cpu = cpu.recorded.installPhase + cpu.recorded.installCheckPhase;
+    tag = cpu.tag.recorded.script;
     ext = glm53.exllamav3-ext.recorded.buildPhase + glm53.exllamav3-ext.recorded.installCheckPhase;
     units = glm53.units.recorded.script;
     deploy = (import ../../nix/apps.nix { pkgs = recording; }).deploy.program;
@@ -45,6 +49,10 @@ in
   };
   environment = { inherit (glm53.environment.recorded) appendRunpaths autoPatchelfIgnoreMissingDeps; };
   ext = glm53.exllamav3-ext.recorded.env;
+  cpu = {
+    inherit (cpu) wheels site size;
+    fetched = map (entry: entry.path.recorded) cpu.folder.recorded.entries;
+  };
   tools = library.genAttrs [ "aarch64-linux" "x86_64-linux" ] (
     system: map (wheel: wheel.file) (of system).glm53.glm53ctl.environment.wheels
   );

@@ -4,6 +4,8 @@
   system ? "aarch64-linux",
   # Where packages are, by name, instead of in a store.
   places ? { },
+  # As nixpkgs takes them; without any, our packages are there all the same.
+  overlays ? null,
 }:
 let
   digest = name: lib.substring 0 32 (builtins.hashString "sha256" name);
@@ -19,6 +21,7 @@ let
       inherit name system;
       inherit pname;
       outPath = places.${pname} or "${builtins.storeDir}/${digest name}-${name}";
+      drvPath = "${builtins.storeDir}/${digest name}-${name}.drv";
       meta = { };
     }
     // extra;
@@ -65,6 +68,8 @@ let
     "gnumake"
     "gnused"
     "gobject-introspection"
+    "iproute2"
+    "iputils"
     "ncurses"
     "nixfmt"
     "nixos-rebuild-ng"
@@ -110,13 +115,24 @@ let
     };
     stdenvNoCC = self.stdenv;
     python3 = python "3.14";
+    python311 = python "3.11";
     python312 = python "3.12";
     cudaPackages.cuda_cuobjdump = package "cuda_cuobjdump" { };
 
     fetchPypi = given: build "fetchPypi" "${given.pname}-${given.version}.whl" given;
+    fetchurl = given: build "fetchurl" given.name given;
     linkFarm = name: entries: build "linkFarm" name { inherit entries; };
     runCommand = name: env: script: build "runCommand" name { inherit env script; } // (env.passthru or { });
     runCommandLocal = self.runCommand;
+    testers.runNixOSTest =
+      file:
+      let
+        test = import file {
+          inherit lib;
+          hostPkgs = self;
+        };
+      in
+      build "runNixOSTest" "vm-test-run-${test.name}" { inherit (test) testScript; };
     writeText = name: text: build "writeText" name { inherit text; };
     writeShellApplication =
       given: build "writeShellApplication" given.name given // { meta.mainProgram = given.name; };
@@ -154,7 +170,12 @@ let
         function = if lib.isFunction file then file else import file;
       in
       function (lib.intersectAttrs (lib.functionArgs function) scope // arguments);
-    glm53 = import ../../nix/packages { pkgs = self; };
-  };
+  }
+  // (
+    if overlays == null then
+      { glm53 = import ../../nix/packages { pkgs = self; }; }
+    else
+      lib.composeManyExtensions overlays self { }
+  );
 in
 self

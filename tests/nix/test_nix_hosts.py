@@ -9,6 +9,7 @@ from typing import Any
 import export
 import pytest
 import yaml
+from nix_cases import appliance
 from nix_tool import HERE, ROOT, Nix
 from unit_files import entries, systemd
 
@@ -229,7 +230,47 @@ def test_only_the_head_is_open_and_to_the_lan_alone(hosts: dict[str, Any]) -> No
     assert worker["interfaces"] == {}
     for firewall in (head, worker):
         assert firewall["allowedTCPPorts"] == []
-        assert firewall["trustedInterfaces"] == ["rail1", "rail2"]
+        assert sorted(firewall["trustedInterfaces"]) == ["lo", "rail1", "rail2"]
+
+
+def test_the_page_is_served_where_the_firewall_is_open(nix: Nix) -> None:
+    def machine(rank: int, page: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        options = appliance({"page": page or {}}, rank=rank, pageInterfaces=["enP7s7"])
+        return [options]
+
+    cases = {
+        "head": [appliance(apiInterfaces=["enP7s7"], pageInterfaces=["enP7s7", "wg0"])],
+        "worker": machine(1, {"port": 9000}),
+        "off": machine(1, {"enabled": False}),
+        "elsewhere": machine(1, {"host": ["192.168.1.5"]}),
+        "closed": [appliance()],
+        "unreachable": [appliance({"page": {"host": ["127.0.0.1", "192.168.1.5"]}})],
+    }
+    found = nix.machines(cases)
+    opened = {
+        name: {
+            device: ports["allowedTCPPorts"]
+            for device, ports in made["network"]["firewall"]["interfaces"].items()
+        }
+        for name, made in found.items()
+    }
+    assert opened == {
+        "head": {"enP7s7": [8888, 8890], "wg0": [8890]},
+        "worker": {"enP7s7": [9000]},
+        "off": {},
+        "elsewhere": {"enP7s7": [8890]},
+        "closed": {},
+        "unreachable": {},
+    }
+    bound = {name: made["effective"]["page"]["host"] for name, made in found.items()}
+    assert bound["head"] == ["127.0.0.1", "enP7s7", "wg0"]
+    assert bound["worker"] == ["127.0.0.1", "enP7s7"]
+    assert bound["elsewhere"] == ["192.168.1.5"], "an owner's own words win"
+    assert bound["closed"] == ["127.0.0.1"]
+    assert any("the page is off" in warning for warning in found["off"]["warnings"])
+    assert any("nobody reach port 8890" in said for said in found["unreachable"]["warnings"])
+    assert not any("page" in warning for name in ("head", "worker", "closed")
+                   for warning in found[name]["warnings"])  # fmt: skip
 
 
 def test_secrets_reach_the_units_that_name_them(nix: Nix) -> None:
@@ -267,6 +308,22 @@ def test_secrets_reach_the_units_that_name_them(nix: Nix) -> None:
         shipped = (SERVICES / unit).read_text()
         for credential in credentials:
             assert f"LoadCredential={credential.split(':')[0]}:" in shipped, f"{unit} takes none"
+
+
+def test_prometheus_asks_both_nodes_and_knows_the_alerts(nix: Nix) -> None:
+    made = nix.evaluate(HERE / "monitoring.nix")
+    assert made["watched"]["scrapeConfigs"] == [
+        {"job_name": "glm53", "static_configs": [{"targets": ["head:8890", "worker:8890"]}]},
+        {
+            "job_name": "glm53-engine",
+            "static_configs": [{"targets": ["head:8888"]}],
+            "authorization": {"credentials_file": "/run/key"},
+        },
+    ]
+    (rules,) = made["watched"]["ruleFiles"]
+    assert rules.endswith("alerts.yaml")
+    assert made["plain"]["scrapeConfigs"] == made["watched"]["scrapeConfigs"][:1]
+    assert made["off"] == {"enable": False, "ruleFiles": [], "scrapeConfigs": []}
 
 
 # --- the exporter ---------------------------------------------------------------------------------

@@ -1,27 +1,51 @@
 """The engine's wheels are those of the lock, and the packages ask nixpkgs for what they need."""
 
+import functools
+import http.server
+import importlib.metadata
+import json
 import os
 import re
 import subprocess
 import sys
+import threading
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from nix_tool import HERE, ROOT, Nix
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from glm53ctl.engine import shim
+from glm53ctl.engine.build import TORCH_INDEX
+
 sys.path.insert(0, str(ROOT / "nix"))
+import published
 import wheels as chooser
 
 LOCK = ROOT / "lock/engine-cuda-aarch64.txt"
 WHEELS = ROOT / "lock/engine-cuda-aarch64.wheels"
+CPU_LOCK = ROOT / "lock/engine-cpu.txt"
+CPU_WHEELS = ROOT / "lock/engine-cpu-x86_64.wheels"
+ENGINE = Path(os.environ.get("GLM53_ENGINE") or ROOT / ".engine")
 
 
 def listed(file: Path = WHEELS) -> list[chooser.Wheel]:
-    rows = (line.split() for line in file.read_text().splitlines())
-    return [chooser.Wheel(name, sha256, int(size)) for name, sha256, size in rows]
+    return published.listed(file.read_text().splitlines())
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """Serve a folder on loopback; yield its address."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +57,11 @@ def packages(nix: Nix) -> dict[str, Any]:
 # --- the lock -------------------------------------------------------------------------------------
 
 
-def test_there_is_one_wheel_for_every_package_of_the_lock() -> None:
-    allowed = chooser.digests(LOCK.read_text())
+@pytest.mark.parametrize(("lock", "wheels"), [(LOCK, WHEELS), (CPU_LOCK, CPU_WHEELS)])
+def test_there_is_one_wheel_for_every_package_of_the_lock(lock: Path, wheels: Path) -> None:
+    allowed = chooser.digests(lock.read_text())
     pins = []
-    for wheel in listed():
+    for wheel in listed(wheels):
         name, version, _, _ = parse_wheel_filename(wheel.name)
         pin = f"{name}=={version}"
         assert wheel.sha256 in allowed[pin], wheel.name
@@ -44,12 +69,34 @@ def test_there_is_one_wheel_for_every_package_of_the_lock() -> None:
     assert pins == list(allowed)
 
 
-def test_every_wheel_is_for_the_machine() -> None:
-    order = chooser.ranks("aarch64")
-    for wheel in listed():
+@pytest.mark.parametrize(
+    ("file", "machine", "python"),
+    [(WHEELS, "aarch64", (3, 12)), (CPU_WHEELS, "x86_64", (3, 11))],
+)
+def test_every_wheel_is_for_the_machine(file: Path, machine: str, python: tuple[int, int]) -> None:
+    order = chooser.ranks(machine, python)
+    for wheel in listed(file):
         tags = parse_wheel_filename(wheel.name)[3]
         assert any(tag in order for tag in tags), wheel.name
-        assert {tag.platform.rpartition("_")[2] for tag in tags} <= {"any", "aarch64"}, wheel.name
+        assert all(tag.platform == "any" or tag.platform.endswith(machine) for tag in tags)
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(not (ENGINE / "bin/python").exists(), reason=f"no engine at {ENGINE}")
+def test_the_wheels_are_those_that_the_cpu_engine_here_is_made_of() -> None:
+    """What `make setup` installed and serves with is what Nix would install."""
+    site = ENGINE / "lib/python3.11/site-packages"
+    there = {
+        (canonicalize_name(found.name), found.version)
+        for found in importlib.metadata.distributions(path=[str(site)])
+    }
+    wanted = {
+        (name, str(version))
+        for name, version, _, _ in (parse_wheel_filename(w.name) for w in listed(CPU_WHEELS))
+    }
+    own = {name for name, _ in there - wanted}
+    assert wanted <= there
+    assert own <= {"vllm", "glm53-overlay", "pip", "setuptools"}
 
 
 def test_the_engine_is_the_one_that_was_designed_for() -> None:
@@ -114,6 +161,49 @@ def test_a_wheel_that_the_lock_does_not_allow_is_a_failure() -> None:
             list(chooser.choose("aarch64", pylock % zeros, other))
 
 
+def test_a_wheel_of_no_index_has_the_size_of_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "a-1+cpu-py3-none-any.whl"
+    file.write_bytes(b"12345")
+    wheels = [{"url": f"file://{tmp_path}/a-1%2Bcpu-py3-none-any.whl", "hashes": {"sha256": "0"}}]
+    found = chooser.best({"name": "a", "wheels": wheels}, chooser.ranks("x86_64"))
+    assert found == (file.name, "0", 5)
+
+
+# --- the registry ---------------------------------------------------------------------------------
+
+ASKED = chooser.Wheel("a-1-py3-none-any.whl", "0" * 64, 5)
+FILE = {"filename": ASKED.name, "hashes": {"sha256": ASKED.sha256}, "size": 5, "yanked": False}
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ([FILE], None),
+        ([{**FILE, "filename": "a-2-py3-none-any.whl"}, FILE], None),
+        ([], "no such file"),
+        ([{**FILE, "hashes": {"sha256": "1" * 64}}], "another sha256"),
+        ([{**FILE, "size": 6}], "6 bytes"),
+        ([{**FILE, "yanked": "broken"}], "yanked: broken"),
+    ],
+)
+def test_what_an_index_says_against_a_wheel(files: list[dict[str, Any]], said: str | None) -> None:
+    assert published.complaint(ASKED, files) == said
+
+
+def test_an_index_is_asked_for_every_wheel(tmp_path: Path) -> None:
+    """A folder as the index, in the form that the registry answers in."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/index.html").write_text(json.dumps({"files": [FILE]}))
+    with serving(tmp_path) as base:
+        other = chooser.Wheel("B_b-1-py3-none-any.whl", "0" * 64, 5)
+        assert list(published.missing(base, [ASKED, other])) == [(other, "no such file")]
+
+
+def test_the_index_is_the_one_that_pip_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "file:///a/folder/")
+    assert published.index() == "file:///a/folder"
+
+
 # --- what Nix makes of it -------------------------------------------------------------------------
 
 
@@ -136,11 +226,37 @@ def test_versions_come_from_the_locks(packages: dict[str, Any]) -> None:
     assert "0.33.0" not in text
 
 
+def test_the_cpu_engine_is_fetched_by_name_and_digest(packages: dict[str, Any]) -> None:
+    cpu = packages["cpu"]
+    found = [chooser.Wheel(w["file"], w["sha256"], w["size"]) for w in cpu["wheels"]]
+    assert found == listed(CPU_WHEELS)
+    assert cpu["site"] == "lib/python3.11/site-packages"
+    kinds = [one["kind"] for one in cpu["fetched"]]
+    assert kinds.count("fetchPypi") == len(kinds) - 1
+    (torch,) = (one for one in cpu["fetched"] if one["kind"] == "fetchurl")
+    assert torch["name"].startswith("torch-2.13.0+cpu-cp311-")
+    assert torch["url"] == f"{TORCH_INDEX}/{quote(torch['name'])}"
+    assert {torch["sha256"]} == chooser.digests(CPU_LOCK.read_text())["torch==2.13.0+cpu"]
+
+
+def test_the_cpu_engine_has_the_name_tag_of_the_installer(
+    packages: dict[str, Any], tmp_path: Path
+) -> None:
+    """The script for real, with the Python of the tools."""
+    script = re.sub(r"\S+/bin/python", sys.executable, packages["scripts"]["tag"])
+    environment = {**os.environ, "out": str(tmp_path / "out"), "PYTHONPATH": str(ROOT)}
+    subprocess.run(["bash", "-euc", script], env=environment, check=True)
+    (wheel,) = (tmp_path / "out").iterdir()
+    assert wheel.name == "vllm-0.32.0+cpu-py3-none-any.whl"
+    assert wheel.read_bytes() == shim.build(tmp_path, "0.32.0").read_bytes()
+
+
 def test_only_what_is_named_is_unfree(packages: dict[str, Any]) -> None:
     for name, meta in packages["meta"].items():
         assert meta["unfree"] == (not all(meta["license"])), name
         cuda = name in ("engine", "environment", "exllamav3-ext")
         assert (meta["platforms"] == ["aarch64-linux"]) == cuda, name
+        assert (meta["platforms"] == ["x86_64-linux"]) == (name == "engine-cpu"), name
 
 
 def test_the_program_has_what_it_imports(packages: dict[str, Any]) -> None:
@@ -149,6 +265,20 @@ def test_the_program_has_what_it_imports(packages: dict[str, Any]) -> None:
     for files in packages["tools"].values():
         assert wanted - {parse_wheel_filename(file)[0] for file in files} == chooser.FROM_NIXPKGS
     assert "sdnotify" in packages["scripts"]["program"]
+
+
+def test_the_program_is_built_with_its_data() -> None:
+    """A wheel has what `package-data` names; a checkout has it anyway, so nobody would miss it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    named = {
+        file
+        for package, patterns in project["tool"]["setuptools"]["package-data"].items()
+        for pattern in patterns
+        for file in (ROOT / package.replace(".", "/")).glob(pattern)
+    }
+    tracked = (file for file in (ROOT / "glm53ctl").rglob("*") if file.is_file())
+    data = {file for file in tracked if file.suffix not in {".py", ".pyc"}}
+    assert data - named == set()
 
 
 @pytest.mark.parametrize("machine", ["aarch64", "x86_64"])
@@ -178,7 +308,8 @@ def test_the_kernels_are_compiled_for_gb10_alone(packages: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["environment", "program", "engine", "ext", "units", "imports", "deploy"]
+    "name",
+    ["environment", "program", "engine", "cpu", "tag", "ext", "units", "imports", "deploy"],
 )
 def test_the_build_scripts_are_shell(name: str, packages: dict[str, Any]) -> None:
     words = ["bash", "-n", "-c", packages["scripts"][name]]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,16 @@ def test_both_see_the_same_settings(
     file.write_text(json.dumps(found["settings"]))
     config = load(file, environ={}, rules=False).config
     assert found["effective"] == config.model_dump(mode="json")
+
+
+def test_every_code_of_the_modules_is_a_code_of_the_program() -> None:
+    """Nothing is called otherwise than `glm53ctl` calls it."""
+    folder = ROOT / "nix/modules"
+    text = "".join(file.read_text() for file in folder.rglob("*.nix"))
+    said = set(re.findall(r"\b(?:API|CFG|MEM|NET|RANK|PAIR)_[A-Z_]+\b", text))
+    assert len(said) > 5
+    program = "".join(file.read_text() for file in (ROOT / "glm53ctl").rglob("*.py"))
+    assert {code for code in said if f'"{code}"' not in program} == set()
 
 
 def test_nix_has_a_predicate_for_every_rule() -> None:

@@ -23,7 +23,17 @@ def test_every_route_wants_the_key(path):
 
 
 @pytest.mark.parametrize(
-    "sent", ["", KEY, f"Basic {KEY}", f"Bearer {KEY}x", "Bearer ", f"Bearer x{KEY}", "Bearer \xfc"]
+    "sent",
+    [
+        "",
+        KEY,
+        f"Basic {KEY}",
+        f"Bearer {KEY}x",
+        "Bearer ",
+        f"Bearer x{KEY}",
+        f"Bearer  {KEY}",
+        "Bearer \xfc",
+    ],
 )
 def test_another_key_is_none(sent):
     bed = api_bed.make(KEY)
@@ -35,10 +45,32 @@ def test_health_and_preflights_want_none():
     bed = api_bed.make(KEY)
     bed.key = None
     assert bed.get("/health").status_code == 200
-    request = bed.request("OPTIONS", CHAT)
-    assert asyncio.run(bed.asked(request))[0].status_code == 200
+    asks = {"Origin": "http://a.example", "Access-Control-Request-Method": "POST"}
+    assert options(bed, CHAT, headers=asks).status_code == 200
     error(bed.get("/healthz"), 401)
     error(bed.get("/health/"), 401)
+
+
+def options(bed, path, **more):
+    return asyncio.run(bed.asked(bed.request("OPTIONS", path, **more)))[0]
+
+
+def test_only_a_preflight_is_one():
+    bed = api_bed.make(KEY)
+    bed.key = None
+    for headers in ({}, {"Origin": "http://a.example"}, {"Access-Control-Request-Method": "GET"}):
+        error(options(bed, "/metrics", headers=headers), 401)
+    assert bed.server.bodies == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/invocations", "/v1/chat/completions/batch", "/inference/v1/generate", "/pause", f"{CHAT}/"],
+)
+def test_ways_around_the_rules_are_closed(path):
+    bed = api_bed.make()
+    assert error(bed.post(path, chat()), 404)["code"] == "not_found"
+    assert bed.server.bodies == []
 
 
 def test_without_a_key_everybody_is_served():
@@ -73,8 +105,8 @@ def test_a_websocket_wants_the_key():
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
-@pytest.mark.parametrize("path", [CHAT, "/tokenize", "/v1/embeddings"])
-@pytest.mark.parametrize("said", [True, False])
+@pytest.mark.parametrize("path", [CHAT, "/tokenize", "/v1/messages/count_tokens"])
+@pytest.mark.parametrize("said", [b"99999999", b"9" * 5000, None])
 def test_a_body_that_is_too_large_is_not_held(path, said):
     bed = api_bed.make(body_mib=0.5)
     read = 0
@@ -89,13 +121,118 @@ def test_a_body_that_is_too_large_is_not_held(path, said):
     async def send(message):
         sent.append(message)
 
-    headers = [(b"content-length", b"99999999")] if said else []
+    headers = [(b"content-length", said)] if said else []
     scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
     asyncio.run(bed.app(scope, receive, send))
     assert sent[0]["status"] == 413
     assert json.loads(sent[1]["body"])["error"]["code"] == "body_too_large"
     assert read == (0 if said else 6)
-    assert bed.server.state.glm53_load.active == 0
+    load = bed.server.state.glm53_load
+    assert (load.active, load.held) == (0, 0)
+
+
+def posted(bed, receive, path=CHAT):
+    """What is sent to a client whose messages come from `receive`."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+    asyncio.run(asyncio.wait_for(bed.app(scope, receive, send), 20))
+    return sent
+
+
+def test_a_body_that_pauses_gives_its_place_back(monkeypatch):
+    monkeypatch.setattr("glm53_overlay.api.middleware.IDLE_SECONDS", 0.01)
+    bed = api_bed.make(max_active=1)
+    messages = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def receive():
+        return messages.pop() if messages else await asyncio.Event().wait()
+
+    start, answer = posted(bed, receive)
+    assert start["status"] == 408
+    assert (b"connection", b"close") in start["headers"]
+    assert json.loads(answer["body"])["error"]["code"] == "body_too_slow"
+    load = bed.server.state.glm53_load
+    assert (load.active, load.held) == (0, 0)
+
+
+@pytest.mark.parametrize("path", [CHAT, "/tokenize"])
+def test_all_bodies_together_have_a_limit(path):
+    bed = api_bed.make(load=Load(most_bytes=1000))
+    assert bed.post(path, chat(user="x" * 800)).status_code == 200
+    found = bed.post(path, chat(user="x" * 1000))
+    assert error(found, 429)["code"] == "server_full"
+    assert int(found.headers["retry-after"]) > 0
+    assert bed.server.state.glm53_load.held == 0
+
+
+def test_a_body_counts_as_long_as_its_request():
+    bed = api_bed.make()
+    load = bed.server.state.glm53_load
+
+    async def watched():
+        bed.server.gate = asyncio.Event()
+        task = asyncio.create_task(bed.asked(bed.request("POST", CHAT, json=chat())))
+        while not bed.server.bodies:
+            await asyncio.sleep(0)
+        during = load.held
+        bed.server.gate.set()
+        await task
+        return during
+
+    assert asyncio.run(asyncio.wait_for(watched(), 20)) > 40
+    assert load.held == 0
+
+
+def test_a_body_in_pieces_arrives_whole():
+    bed = api_bed.make()
+    raw = json.dumps(chat()).encode()
+    pieces = [{"type": "http.request", "body": raw[i : i + 7]} for i in range(0, len(raw), 7)]
+    messages = [{**piece, "more_body": True} for piece in pieces] + [{"type": "http.request"}]
+
+    async def receive():
+        return messages.pop(0)
+
+    assert posted(bed, receive)[0]["status"] == 200
+    assert bed.server.got == chat()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, chat(n=3)),
+        ("/v1/completions", {"prompt": ["a", "b", "c"]}),
+        ("/v1/completions", {"prompt": [[1], [2], [3]]}),
+        ("/v1/completions", {"prompt": ["a"], "n": 3}),
+        ("/v1/completions", {"prompt": ["a"] * 10**5, "n": 10**5}),
+    ],
+)
+def test_every_reply_of_a_request_counts(path, body):
+    found = error(api_bed.make(max_active=2).post(path, body), 400)
+    assert found["code"] == "too_many_replies"
+    if path == CHAT:
+        busy = Load(most=4, active=2)
+        assert error(api_bed.make(load=busy).post(path, body), 429)["code"] == "server_full"
+        assert busy.active == 2
+        assert api_bed.make(max_active=3).post(path, body).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, chat(n=1)),
+        (CHAT, chat(n="2")),
+        (CHAT, chat(prompt=["a", "b"])),
+        ("/v1/completions", {"prompt": [1, 2, 3]}),
+        ("/v1/completions", {"prompt": []}),
+        ("/v1/completions", {"prompt": {"a": 1, "b": 2}, "n": 0}),
+    ],
+)
+def test_one_reply_is_one(path, body):
+    assert api_bed.make(max_active=1).post(path, body).status_code == 200
 
 
 def test_a_full_server_says_when_to_come_back():
@@ -151,7 +288,7 @@ def report(path, age=0.0, refuses=True):
 
 def test_new_work_is_refused_while_the_watchdog_says_so(tmp_path):
     path = report(tmp_path / "watchdog.json")
-    bed = api_bed.make(load=Load(0, path))
+    bed = api_bed.make(load=Load(report=path))
     answer = bed.post(body=chat())
     found = error(answer, 503)
     assert found["code"] == "server_refuses"
@@ -161,10 +298,18 @@ def test_new_work_is_refused_while_the_watchdog_says_so(tmp_path):
     assert bed.post("/tokenize", {"prompt": "x"}).status_code == 200
 
 
+def test_a_server_that_drains_takes_no_new_work():
+    bed = api_bed.make(load=Load(stopping=True))
+    answer = bed.post(body=chat())
+    assert error(answer, 503)["code"] == "server_refuses"
+    assert int(answer.headers["retry-after"]) > 0
+    assert bed.server.bodies == []
+
+
 def test_the_watchdogs_word_is_looked_up_once_a_second(tmp_path):
     path = report(tmp_path / "watchdog.json")
     clock = [time.monotonic()]
-    load = Load(0, path, now=lambda: clock[0])
+    load = Load(report=path, now=lambda: clock[0])
     assert load.refusal() is not None
     report(path, refuses=False)
     assert load.refusal() is not None
@@ -177,14 +322,14 @@ def test_the_watchdogs_word_is_looked_up_once_a_second(tmp_path):
 )
 def test_what_is_no_report_keeps_nobody_out(tmp_path, content):
     path = tmp_path / "watchdog.json"
-    assert Load(0, path).refusal() is None
+    assert Load(report=path).refusal() is None
     path.write_text(content)
-    assert Load(0, path).refusal() is None
+    assert Load(report=path).refusal() is None
 
 
 @pytest.mark.parametrize("age", [REPORT_FRESH_SECONDS + 1, -5.0])
 def test_a_dead_watchdog_keeps_nobody_out(tmp_path, age):
-    assert Load(0, report(tmp_path / "watchdog.json", age)).refusal() is None
+    assert Load(report=report(tmp_path / "watchdog.json", age)).refusal() is None
 
 
 def test_a_server_without_our_plugin_does_not_start():

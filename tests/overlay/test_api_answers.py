@@ -31,6 +31,15 @@ def test_a_prompt_beyond_the_window_has_openais_code(message):
     assert found["message"] == message
 
 
+@pytest.mark.parametrize(
+    "message", ["The model `max_model_len` does not exist.", "Bad role: maximum context length"]
+)
+def test_what_an_error_quotes_is_no_error(message):
+    bed = api_bed.make(window=256)
+    bed.server.answers[CHAT] = refusal(message)
+    assert bed.post(body=chat()).json() == refusal(message)[1]
+
+
 def test_other_errors_stay_vllms():
     bed = api_bed.make(window=256)
     bed.server.answers[CHAT] = refusal("temperature must be non-negative.")
@@ -70,6 +79,15 @@ def test_the_prompt_is_counted_with_its_effort():
 def test_a_full_window_is_no_refusal(name):
     assert tokenized(100, **{name: 900})[1].status_code == 200
     assert tokenized(101, **{name: 900})[1].status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("/v1/responses", "max_output_tokens"), ("/v1/messages", "max_tokens")]
+)
+def test_a_reply_as_long_as_the_window_fits_nowhere(path, name):
+    bed = api_bed.make(window=1000)
+    assert error(bed.post(path, {name: 1000}), 400)["code"] == "context_length_exceeded"
+    assert bed.post(path, {name: 999}).status_code == 200
 
 
 def test_what_surely_fits_is_not_counted():

@@ -283,6 +283,37 @@ def test_public_addresses(address, public):
     assert fetch.is_public(address) is public
 
 
+def prepared(count, fetch, **limits):
+    items = [media.Item("image", f"http://a.example/{n}", lambda url: None) for n in range(count)]
+    asyncio.run(media.prepare(items, MediaSettings(urls=True, **limits), fetch))
+
+
+def test_what_is_fetched_together_has_a_limit_while_it_is_fetched():
+    allowed = []
+
+    async def fetched_or_not(url, limit):
+        allowed.append(limit)
+        if limit < 1000:
+            raise RefusedError(413, "media_too_large", "too large")
+        return "image/png", bytes(1000)
+
+    with pytest.raises(RefusedError) as refused:
+        prepared(9, fetched_or_not, image_mib=2000 / MIB, images_mib=3500 / MIB)
+    assert refused.value.code == "media_too_large"
+    assert allowed == [2000, 2000, 1500, 500]
+
+
+def test_all_fetching_of_a_request_has_one_deadline(monkeypatch):
+    monkeypatch.setattr(media, "FETCH_SECONDS", 0.01)
+
+    async def never(url, limit):
+        await asyncio.Event().wait()
+
+    with pytest.raises(RefusedError) as refused:
+        prepared(3, never)
+    assert refused.value.code == "media_url_refused"
+
+
 def test_one_private_address_among_public_ones_is_enough():
     with pytest.raises(RefusedError, match="private"):
         fetched("http://a.example/", addresses=("8.8.8.8", "10.0.0.1"), public=fetch.is_public)

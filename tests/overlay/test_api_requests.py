@@ -186,6 +186,11 @@ def _got(bed, body):
         b'{"a": {"b": [9223372036854775808]}}',
         b'{"a": -9223372036854775809}',
         b'{"messages": "\\ud800"}',
+        b'{"messages": "\\uDFFF"}',
+        b'{"messages": "\xed\xa0\x80"}',
+        '{"a": 9223372036854775808}'.encode("utf-16"),
+        '{"messages": "\\ud800"}'.encode("utf-32-le"),
+        b"\xef\xbb\xbf",
         b"[" * 100_000,
         b'{"a":' * 100_000,
         b'{"max_tokens": ' + b"9" * 5000 + b"}",
@@ -194,6 +199,68 @@ def _got(bed, body):
 def test_no_json_object_no_engine(bed, raw):
     assert error(bed.post(content=raw), 400)["code"] == "invalid_json"
     assert bed.server.bodies == []
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses", "/v1/tokenize"])
+@pytest.mark.parametrize("field", ["messages", "prompt", "input", "tools", "metadata"])
+@pytest.mark.parametrize("shape", ["list", "content"])
+def test_depth_ends_in_a_refusal_and_not_in_a_stack(path, field, shape):
+    bed = api_bed.make(deterministic=True, window=10**6, default_max_tokens=5)
+    bed.server.answers["/tokenize"] = (200, {"count": 10})
+    for depth in (10, 60, 90, 150, 300, 480, 700, 900, 960, 990):
+        inner: object = "x"
+        for _ in range(depth):
+            inner = [inner] if shape == "list" else {"content": [inner]}
+        raw = b'{"model": "m", "max_tokens": 5, "%s": ' % field.encode()
+        body = raw + dumps(inner) + b"}"
+        answer = bed.post(path, content=body)
+        if depth * (1 if shape == "list" else 2) < 98:
+            assert answer.status_code == 200
+        else:
+            assert error(answer, 400)["code"] == "invalid_json"
+
+
+def dumps(value) -> bytes:
+    """As json.dumps, which has a stack of its own to lose."""
+    opened, closed = b"", b""
+    while not isinstance(value, str):
+        is_list = isinstance(value, list)
+        opened += b"[" if is_list else b'{"content": '
+        closed = (b"]" if is_list else b"}") + closed
+        value = value[0] if is_list else value["content"]
+    return opened + json.dumps(value).encode() + closed
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("guided_json", "TEXT"),
+        ("structured_outputs", {"json": "TEXT"}),
+        ("messages", [{"role": "assistant", "tool_calls": [{"function": {"arguments": "TEXT"}}]}]),
+    ],
+)
+def test_json_within_texts_has_the_same_depth(bed, field, value):
+    def asked(depth):
+        text = '{"items": ' * depth + "{}" + "}" * depth
+        body = json.dumps({**chat(), field: value}).replace('"TEXT"', json.dumps(text))
+        return bed.post(content=body)
+
+    assert asked(90).status_code == 200
+    assert error(asked(101), 400)["code"] == "invalid_json"
+    assert error(asked(100_000), 400)["code"] == "invalid_json"
+
+
+def test_a_text_with_brackets_is_a_text(bed):
+    call = {"function": {"arguments": "[" * 200}}
+    body = chat(messages=[{"role": "assistant", "tool_calls": [call, None, {}, {"function": 1}]}])
+    assert bed.post(body=body).status_code == 200
+    assert bed.server.got == body
+
+
+def test_a_mark_at_the_start_is_ignored_and_the_last_of_two_keys_counts(bed):
+    raw = b'\xef\xbb\xbf{"reasoning_effort": "huge", "reasoning_effort": "low"}'
+    assert bed.post(content=raw).status_code == 200
+    assert bed.server.got == {"reasoning_effort": "low"}
 
 
 def test_the_largest_numbers_are_numbers(bed):
@@ -212,3 +279,10 @@ def test_other_routes_get_their_bodies_unchanged(bed):
     raw = json.dumps({"prompt": "x", "extra_body": 1}).encode() + b" "
     assert bed.post("/tokenize", content=raw).status_code == 200
     assert bed.server.got == {"prompt": "x", "extra_body": 1}
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/detokenize", "/v1/messages/count_tokens"])
+@pytest.mark.parametrize("raw", [b"[]", b'{"prompt": "\\ud800"}', b'{"tokens": [1e999]}'])
+def test_no_json_object_no_tokenizer(bed, path, raw):
+    assert error(bed.post(path, content=raw), 400)["code"] == "invalid_json"
+    assert bed.server.bodies == []

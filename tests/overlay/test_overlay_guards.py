@@ -149,8 +149,9 @@ def test_other_models_have_no_such_shape(tiny_glm4):
 # --- the engine's settings ------------------------------------------------------------------------
 
 
-def engine(kv="fp8", topk="per_row", autotune=False):
+def engine(kv="fp8", topk="per_row", autotune=False, speculative=None):
     return Facts(
+        speculative_config=speculative,
         cache_config=Facts(cache_dtype=kv),
         kernel_config=Facts(sparse_indexer_topk_backend=topk, enable_flashinfer_autotune=autotune),
     )
@@ -173,3 +174,21 @@ def test_what_fails_on_gb10_is_refused_there_and_nowhere_else(change, code):
 
 def test_what_the_plan_says_is_right():
     guards.require_engine(engine(), 12)
+
+
+def drafting(method="dflash", **said):
+    draft = Facts(hf_config=Facts(**said))
+    return engine(speculative=Facts(method=method, draft_model_config=draft))
+
+
+@pytest.mark.parametrize(
+    ("said", "says"), [({}, "has no is_causal"), ({"is_causal": True}, "says is_causal: True")]
+)
+def test_a_causal_draft_is_refused_on_every_device(said, says):
+    for major in (None, 9, 12):
+        assert says in refused("GUARD_DRAFT", guards.require_engine, drafting(**said), major)
+
+
+def test_a_whole_block_and_other_drafts_pass():
+    guards.require_engine(drafting(is_causal=False), 9)
+    guards.require_engine(drafting(method="mtp"), 9)

@@ -18,8 +18,10 @@ def test_nothing_said_is_the_defaults():
 
 
 def test_parts_that_are_left_out_have_their_defaults():
-    made = of({"dense": "fp8", "ablit": None, "api": {"window": 5, "media": {"domains": ["a"]}}})
-    assert made == Settings("fp8", ApiSettings(window=5, media=MediaSettings(domains=("a",))))
+    api = {"window": 5, "media": {"domains": ["a"]}}
+    made = of({"dense": {"kda": "fp8"}, "ablit": None, "api": api})
+    wanted = ApiSettings(window=5, media=MediaSettings(domains=("a",)))
+    assert made == Settings(dense={"kda": "fp8"}, api=wanted)
     assert of({"ablit": {"direction": "/d"}}).ablit.alpha == 3.0
 
 

@@ -290,36 +290,60 @@ _MISMATCHES = [
 # --- cables that do not fit ----------------------------------------------------------------------
 
 
-def _relinked(*words: str) -> Act:
-    """Change the worker's end of the rail, and start its rank anew as after a reboot."""
+def _linked(*changes: str) -> Act:
+    """Change the worker's end of the rail; each change is the words of one `ip` command."""
 
     def act(side: Side) -> None:
-        worker = side.hosts[1]
-        worker.exec("ip", *words, "dev", RAIL1.name)
-        worker.exec("systemctl", "restart", "--no-block", side.unit_name(1))
+        for change in changes:
+            side.hosts[1].exec("ip", *change.split(), "dev", RAIL1.name)
 
     return act
 
 
-def _mtu_mended(side: Side) -> None:
-    side.hosts[1].exec("ip", "link", "set", "mtu", str(RAIL1.mtu), "dev", RAIL1.name)
+def _started_anew(act: Act) -> Act:
+    """Do something, and start the worker's rank anew as after a reboot."""
+
+    def both(side: Side) -> None:
+        act(side)
+        side.hosts[1].exec("systemctl", "restart", "--no-block", side.unit_name(1))
+
+    return both
 
 
-def _address_mended(side: Side) -> None:
-    worker = side.hosts[1]
-    worker.exec("ip", "address", "replace", f"{RAIL1.address(WORKER)}/24", "dev", RAIL1.name)
+_ADDRESS = RAIL1.address(WORKER)
+_MTU_MENDED = _linked(f"link set mtu {RAIL1.mtu}")
+_ADDRESS_MENDED = _linked("address flush", f"address add {_ADDRESS}/24")
 
 
 _MISFITS = [
     Fault(
         "mtu_unequal", "worker's end of the rail with another MTU",
-        _relinked("link", "set", "mtu", "1500"), _mtu_mended,
+        _started_anew(_linked("link set mtu 1500")), _MTU_MENDED,
         follows="refuse", says="NET_MTU_MISMATCH", plain=False,
     ),
     Fault(
         "address_gone", "worker's end of the rail without its address",
-        _relinked("address", "del", f"{RAIL1.address(WORKER)}/24"), _address_mended,
+        _started_anew(_linked("address flush")), _ADDRESS_MENDED,
         follows="refuse", says="NET_", plain=False,
+    ),
+    Fault(
+        "wrong_prefix", "worker's end of the rail with another length of the network",
+        _started_anew(_linked("address flush", f"address add {_ADDRESS}/16")), _ADDRESS_MENDED,
+        follows="refuse", says="NET_NEIGH_FAILED", plain=False,
+    ),
+    Fault(
+        "wrong_subnet", "worker's end of the rail with an address of another network",
+        _started_anew(_linked("address flush", "address add 10.0.9.2/24")), _ADDRESS_MENDED,
+        follows="refuse", says="NET_", plain=False,
+    ),
+    Fault(
+        "swapped_cables", "cables of both rails in each other's port",
+        _started_anew(lambda s: s.bed.network.swap(WORKER)), heal,
+        follows="refuse", says="NET_CABLES_SWAPPED", plain=False,
+    ),
+    Fault(
+        "black_second", "second rail, which nothing uses, drops every packet, carrier up",
+        lambda s: s.bed.network.mute(WORKER, RAIL2), heal, follows="serve",
     ),
 ]  # fmt: skip
 

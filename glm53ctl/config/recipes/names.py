@@ -136,7 +136,6 @@ NO_COUNTERPART: Mapping[str, str] = {
     "FILL_DRAFTS": _TF,
     "FORCE_SYNC": _WEIGHTS,
     "FOREGROUND": "the units always run in the foreground of systemd",
-    "GLM53_BOOT_SHAPE_WARMUP": "warm-up is part of every start",
     "GLM53_EXPOSE_CACHE_RESET": "it would open routes that no key guards",
     "GLM53_HOST_MEM_HYGIENE": "memory.start_gib is checked before every start",
     "GLM53_KV_OFFLOAD": "not offered yet",

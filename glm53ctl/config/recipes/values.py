@@ -70,12 +70,19 @@ def _tokens_of(method: str) -> Handler:
     return handle
 
 
+_DENSE_GROUPS = {"kda": "kda", "mla": "mla", "shared": "shared", "dense": "mlp"}
+"""The recipe's names of the groups, and ours."""
+
+
 def _dense_fp8(work: Work, variable: Assigned) -> None:
-    groups = variable.value.lower()
-    work.take(variable, "dense", "bf16" if groups in ("", "0", "off", "none") else "fp8")
-    if "," in groups:
-        reason = "taken as dense: fp8, which covers all groups, not only those listed"
-        work.note(variable, Verdict.TAKEN, reason)
+    words = {word.strip() for word in variable.value.lower().split(",")}
+    if words <= {"", "0", "off", "none"}:
+        work.take(variable, "dense", "bf16")
+    elif words <= _DENSE_GROUPS.keys():
+        for word in sorted(words):
+            work.take(variable, f"dense_groups.{_DENSE_GROUPS[word]}", "fp8")
+    else:
+        work.take(variable, "dense", "fp8")
 
 
 def _thinking(work: Work, variable: Assigned) -> None:

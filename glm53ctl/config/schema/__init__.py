@@ -10,7 +10,8 @@ from pydantic import Field
 
 from glm53ctl.config.schema.api import Api, Media, Thinking
 from glm53ctl.config.schema.base import Knob, Section, Setting, settings
-from glm53ctl.config.schema.engine import Ablit, Engine, Kv, Serve, Spec
+from glm53ctl.config.schema.engine import Ablit, DenseGroups, DenseMode, Engine, Kv, Serve, Spec
+from glm53ctl.config.schema.page import Page
 from glm53ctl.config.schema.pair import Fabric, Link, Node
 from glm53ctl.config.schema.supervise import (
     Canary,
@@ -19,6 +20,7 @@ from glm53ctl.config.schema.supervise import (
     Power,
     StageLimits,
     Supervise,
+    Warmup,
 )
 from glm53ctl.config.schema.watchdog import Watchdog
 from glm53ctl.config.schema.weights import Licenses, Weights
@@ -49,10 +51,11 @@ class Config(Section):
     """The KV cache."""
     spec: Spec = Spec()
     """Speculative decoding."""
-    dense: Annotated[
-        Literal["bf16", "fp8", "q4"], Knob(vllm_recipe="GLM53_DENSE_FP8", tensorfold="DENSE")
-    ] = "bf16"
-    """Type of the projections that the checkpoint keeps in BF16."""
+    dense: Annotated[DenseMode, Knob(vllm_recipe="GLM53_DENSE_FP8", tensorfold="DENSE")] = "bf16"
+    """Type of the projections that the checkpoint keeps in BF16; `fp8` and `q4` (MXFP4) are made
+    while loading. Less memory and faster decoding for a little accuracy: docs/engine.md."""
+    dense_groups: DenseGroups = DenseGroups()
+    """Exceptions from it."""
     ablit: Ablit = Ablit()
     """Removal of a refusal direction."""
     api: Api = Api()
@@ -69,8 +72,12 @@ class Config(Section):
     """Recovery."""
     canary: Canary = Canary()
     """The question before READY."""
+    warmup: Warmup = Warmup()
+    """Requests before that question."""
     watchdog: Watchdog = Watchdog()
     """The outside eye."""
+    page: Page = Page()
+    """What an owner looks at."""
     paths: Paths = Paths()
     """The program's own files."""
 
@@ -78,6 +85,12 @@ class Config(Section):
     def head(self) -> Node:
         """The node of rank 0."""
         return self.nodes[0]
+
+    @property
+    def dense_modes(self) -> dict[str, DenseMode]:
+        """The type of each group of dense projections."""
+        groups = type(self.dense_groups).model_fields
+        return {name: getattr(self.dense_groups, name) or self.dense for name in groups}
 
     @property
     def world_size(self) -> int:
@@ -121,6 +134,7 @@ __all__ = [
     "Media",
     "Memory",
     "Node",
+    "Page",
     "Paths",
     "Power",
     "ProfileName",

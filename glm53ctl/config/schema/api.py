@@ -41,6 +41,8 @@ class Thinking(Section):
         Knob(vllm_recipe="GLM53_DEFAULT_REASONING_EFFORT", tensorfold="REASONING_EFFORT"),
     ] = None
     """Effort of requests that name none; left out, the chat template's own."""
+    suppress_stops: Annotated[bool, Knob(vllm_recipe="GLM53_SUPPRESS_STOPS_IN_REASONING")] = True
+    """Look for a client's `stop` strings in the answer only, not in the thoughts before it."""
     template: Literal["appliance", "checkpoint"] = "appliance"
     """The appliance's chat template obeys every effort, `none` included; the checkpoint's always
     thinks and knows no images."""

@@ -31,6 +31,9 @@ class Engine(Section):
         int, Field(ge=10, le=3600), Knob(vllm_recipe="VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
     ] = 120
     """How long one engine step may take before vLLM gives up on the pair."""
+    nope: Literal["native", "pad576"] = "native"
+    """Way of GB10's sparse MLA through FlashInfer: its kernel for latents without RoPE, or the one
+    with RoPE fed with zeros. Both compute the same; a choice if the first proves wrong."""
     verify_overlay: bool = True
     """Compare the GPU's kernels with the reference before the first start. Without it, a kernel
     that computes something else serves; status says that it was left out."""
@@ -130,6 +133,22 @@ class Spec(Section):
         int | None, Field(ge=1), Knob(vllm_recipe="DFLASH_DRAFT_TP")
     ] = None
     """Left out, the number of nodes: vLLM 0.33.0 shards the draft so whatever is written."""
+
+
+DenseMode = Literal["bf16", "fp8", "q4"]
+
+
+class DenseGroups(Section):
+    """Groups of projections that are kept in another type than `dense` says."""
+
+    kda: DenseMode | None = None
+    """Linear attention: q, k, v, gates and output, 34 layers."""
+    mla: DenseMode | None = None
+    """Sparse attention: queries, latents and output, 11 layers."""
+    shared: DenseMode | None = None
+    """The shared experts, 42 layers."""
+    mlp: DenseMode | None = None
+    """The MLPs of the first 3 layers."""
 
 
 class Ablit(Section):

@@ -3,7 +3,7 @@
 from ipaddress import IPv4Address
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from glm53ctl.config.schema.base import Knob, Section
 
@@ -32,6 +32,11 @@ class Node(Section):
     """Cores of a CPU rank, in `taskset` syntax. The CUDA engine ignores it."""
 
 
+def _whole(value: object) -> object:
+    """Return digits as the number they are: every source is text, and a literal is not parsed."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
 class Fabric(Section):
     """Ports on the fabric, and what NCCL is told about it."""
 
@@ -41,7 +46,7 @@ class Fabric(Section):
     """Port on the head where the ranks of the engine meet."""
     link_port: Port = 29520
     """Port on the head where the supervisors meet."""
-    rails: Literal["auto", 1, 2] = "auto"
+    rails: Annotated[Literal["auto", 1, 2], BeforeValidator(_whole)] = "auto"
     """Cables' links to use: with auto the second one where it is whole on both nodes; 2 refuses to
     start without it."""
     nccl_debug: Annotated[

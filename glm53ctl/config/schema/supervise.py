@@ -26,6 +26,8 @@ class StageLimits(Section):
     """Kernel compilation, warm-up and capture of CUDA graphs."""
     api: Seconds = 180.0
     """From a warm engine to an answering API."""
+    warmup: Seconds = 600.0
+    """For each shape of the warm-up's requests."""
     canary: Annotated[Seconds, Knob(vllm_recipe="GLM53_WARMUP_REQ_TIMEOUT")] = 240.0
     """For the first real answers, kernels of new shapes included."""
 
@@ -43,6 +45,24 @@ class Canary(Section):
     """Length of the answer."""
     min_drafted: Annotated[int, Field(ge=1)] = 64
     """Drafted tokens to see before acceptance is judged; with speculation one must be accepted."""
+
+
+class Warmup(Section):
+    """Requests of many shapes before READY, so that no client waits for a kernel to be compiled.
+
+    What goes wrong in it is shown and keeps nobody from READY; the canary decides about that.
+    """
+
+    enable: Annotated[bool, Knob(vllm_recipe="GLM53_BOOT_SHAPE_WARMUP")] = True
+    """Warm up at every start."""
+    prompt_tokens: tuple[Annotated[int, Field(ge=1, le=1_048_576)], ...] = (16, 256, 1024, 4096)
+    """Lengths of the prompts, roughly; those beyond the window are left out."""
+    together: tuple[Annotated[int, Field(ge=1, le=256)], ...] = (1, 2, 4)
+    """How many requests at a time, for each length; at most `serve.max_num_seqs`."""
+    max_tokens: Annotated[int, Field(ge=1, le=4096)] = 32
+    """Length of each reply."""
+    limit_seconds: Seconds = 900.0
+    """The whole sweep ends after this, done or not."""
 
 
 class Memory(Section):

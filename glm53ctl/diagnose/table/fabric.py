@@ -118,7 +118,9 @@ TABLE = (
         "a rank that waited for work was ended by its own communication timeout ({ms} ms): idle "
         "was taken for dead.",
         "Nothing is broken; start the pair again, and raise the distributed timeout.",
-        stages=frozenset({Stage.API, Stage.CANARY, Stage.SERVING, Stage.GRAPHS, Stage.KV}),
+        stages=frozenset(
+            {Stage.API, Stage.WARMUP, Stage.CANARY, Stage.SERVING, Stage.GRAPHS, Stage.KV}
+        ),
     ),
     Signature(
         "NCCL_TIMEOUT",

@@ -21,18 +21,19 @@ TABLE = (
     ),
     Signature(
         "CACHE_NOT_WRITABLE",
-        ("Permission denied", "rsync error: "),
-        r"rsync: .*Permission denied|Permission denied(?: \(os error 13\))?: "
+        ("Permission denied", "Read-only file system", "rsync error: "),
+        r"rsync: .*(?P<why>Permission denied)|"
+        r"(?P<why_>Permission denied|Read-only file system)(?: \(os error \d+\))?: "
         r"'(?P<path>/(?!dev/)[^']*)'",
-        "the service may not write to the weights' directory (Permission denied<, {end_code}>).",
+        "the service may not write to the weights' directory ({why}<, {end_code}>).",
         "Give it to the service's user: `chown -R` the directory that the line names.",
         also=(r"rsync error: .*\((?P<end_code>code \d+)\)",),
     ),
     Signature(
         "TIME_SKEW",
-        ("not yet valid",),
-        r"certificate is not yet valid|not yet valid",
-        "the clock of this node is behind: a certificate counts as not yet valid.",
+        ("not yet valid", "certificate has expired"),
+        r"(?P<how>not yet valid)|certificate has (?P<how_>expired)",
+        "the clock of this node is wrong: a certificate counts as {how}.",
         "Set the clock (`timedatectl`, or the head as its NTP server), then fetch again.",
     ),
     Signature(

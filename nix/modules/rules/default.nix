@@ -82,5 +82,5 @@ missing
 ++ many
 ++ beyond
 ++ strange
-# What is judged below needs nodes to be judged by.
-++ lib.optionals (count > 0) (lib.concatLists (lib.mapAttrsToList ofRule known))
+# What is judged below needs nodes to be judged by, and no more than there can be.
+++ lib.optionals (count > 0 && many == [ ]) (lib.concatLists (lib.mapAttrsToList ofRule known))

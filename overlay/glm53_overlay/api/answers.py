@@ -13,20 +13,23 @@ from glm53_overlay.api.window import exceeded
 Field = Literal["reasoning", "reasoning_content", "both"]
 
 _WINDOW = re.compile(
-    rb"maximum context length|exceeds model's maximum|max_model_len|maximum model length"
+    r"maximum context length is \d+ tokens|exceeds model's maximum context length \(\d"
+    r"|longer than the maximum model length of \d"
 )
+"""With their numbers: an error may also quote what the client wrote."""
+
 _KEY = b'"reasoning":'
 """Only a key looks like this: within a text of JSON its quotes would have a backslash."""
 
 
 def translate_error(body: bytes, window: int) -> bytes:
-    """Return an error with the code `context_length_exceeded` if that is what it says."""
-    if not _WINDOW.search(body):
-        return body
+    """Return an error of status 400 with the code `context_length_exceeded` if it says so."""
     try:
         error = json.loads(body)["error"]
         said = str(error["message"])
     except (ValueError, LookupError, TypeError):
+        return body
+    if not _WINDOW.search(said):
         return body
     refusal = exceeded(window)
     error |= {"code": refusal.code, "type": "invalid_request_error", "param": refusal.param}

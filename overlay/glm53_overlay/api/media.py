@@ -4,6 +4,7 @@ vLLM limits the number alone. The sizes are those of the TensorFold recipe. An i
 its share is scaled down here, so the sum holds whatever the checkpoint's processor would allow.
 """
 
+import asyncio
 import base64
 import binascii
 import io
@@ -23,6 +24,9 @@ CELL = 28
 vision tower, models/glm5next/common/multimodal.py)."""
 
 JPEG_QUALITY = 95
+FETCH_SECONDS = 60.0
+"""For all media of a request together."""
+
 PLURAL = {"image": "images", "video": "videos"}
 
 Fetch = Callable[[str, int], Awaitable[tuple[str, bytes]]]
@@ -89,7 +93,7 @@ def _from_source(source: dict[str, Any]) -> Item:
 
 
 async def prepare(found: list[Item], limits: MediaSettings, fetch: Fetch) -> None:
-    """Fill in every item's content, fetching what may be fetched. Raises RefusedError."""
+    """Check the numbers, and fetch what may be fetched. Raises RefusedError."""
     for kind, plural in PLURAL.items():
         count = sum(item.kind == kind for item in found)
         most = limits.images if kind == "image" else limits.videos
@@ -100,20 +104,34 @@ async def prepare(found: list[Item], limits: MediaSettings, fetch: Fetch) -> Non
                 "turns count again.",
                 "messages",
             )
+    left = {kind: int(_all(kind, limits) * MIB) for kind in PLURAL}
+    try:
+        async with asyncio.timeout(FETCH_SECONDS):
+            for item in found:
+                if item.url is not None and not _is_data(item.url):
+                    await _fetch(item, limits, fetch, left[item.kind])
+                    left[item.kind] -= len(item.content)
+    except TimeoutError:
+        text = f"The media of the request took more than {FETCH_SECONDS:g} s to fetch."
+        raise invalid("media_url_refused", text, "messages") from None
+
+
+def weigh(found: list[Item], limits: MediaSettings) -> None:
+    """Decode data URLs and check the sizes. Raises RefusedError."""
     for item in found:
-        if item.url is not None and not item.url.lower().startswith("data:"):
-            await _fetch(item, limits, fetch)
-        elif item.url is not None:
+        if item.url is not None and not item.changed:
             item.content = _decoded(item.kind, item.url, limits)
     for kind, plural in PLURAL.items():
         total = sum(len(item.content) for item in found if item.kind == kind)
-        most_mib = limits.images_mib if kind == "image" else limits.videos_mib
-        if total > most_mib * MIB:
-            raise _too_large(f"The request's {plural}", total, most_mib)
+        if total > _all(kind, limits) * MIB:
+            raise _too_large(f"The request's {plural}", total, _all(kind, limits))
 
 
-async def _fetch(item: Item, limits: MediaSettings, fetch: Fetch) -> None:
-    url = item.url or ""
+def _is_data(url: str) -> bool:
+    return url[:5].lower() == "data:"
+
+
+async def _fetch(item: Item, limits: MediaSettings, fetch: Fetch, left: int) -> None:
     if not limits.urls:
         raise invalid(
             "media_url_refused",
@@ -121,10 +139,15 @@ async def _fetch(item: Item, limits: MediaSettings, fetch: Fetch) -> None:
             "(data:image/png;base64,...).",
             "messages",
         )
-    kind, item.content = await fetch(url, int(_each(item.kind, limits) * MIB))
+    most = min(left, int(_each(item.kind, limits) * MIB))
+    kind, item.content = await fetch(item.url or "", most)
     item.url = f"data:{kind};base64,{base64.b64encode(item.content).decode()}"
     item.put(item.url)
     item.changed = True
+
+
+def _all(kind: str, limits: MediaSettings) -> float:
+    return limits.images_mib if kind == "image" else limits.videos_mib
 
 
 def _each(kind: str, limits: MediaSettings) -> float:

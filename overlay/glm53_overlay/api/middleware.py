@@ -11,11 +11,13 @@ import json
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from glm53_overlay.api import answers, fetch, media, requests, window
-from glm53_overlay.api.load import Load
+from glm53_overlay.api.load import Load, Place
+from glm53_overlay.api.openapi import OPEN_PATHS
 from glm53_overlay.api.refusal import RefusedError
 from glm53_overlay.settings import MIB, ApiSettings, load
 
@@ -24,14 +26,15 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 
 API_KEY = "VLLM_API_KEY"
-OPEN_PATHS = ("/health",)
-"""Served without a key, to whoever balances load or watches."""
-
-BODILESS = ("GET", "HEAD", "OPTIONS", "DELETE")
 ON_LOOP_BYTES = 256 * 1024
 """Bodies up to this size are parsed at once; larger ones in a thread, beside running streams."""
+
+IDLE_SECONDS = 30.0
+"""How long a client may pause within its body: it has a place all the while."""
 
 log = logging.getLogger("vllm.glm53.api")
 
@@ -49,6 +52,8 @@ class Middleware:
         self.settings = load(environ).api if settings is None else settings
         key = environ.get(API_KEY)
         self._key = _digest(key.encode()) if key else None
+        # One thread: a large image takes hundreds of MB while it is scaled.
+        self._thread = ThreadPoolExecutor(1, "glm53-api")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -77,48 +82,64 @@ class Middleware:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if scope["method"] != "OPTIONS" and path not in OPEN_PATHS and not self._knows(scope):
+        if path not in OPEN_PATHS and not _is_preflight(scope) and not self._knows(scope):
             raise RefusedError(
                 401, "invalid_api_key", "The API key is missing or wrong: Authorization: Bearer."
             )
-        if scope["method"] in BODILESS:
+        if scope["method"] != "POST":  # no route takes a body by another method
             await self.app(scope, receive, send)
             return
-        if path not in requests.GENERATING:
-            raw = await self._read(scope, receive)
-            await self.app(scope, _replayed(raw, receive), send)
-            return
-        counted = _load_of(scope)
-        counted.admit()
-        try:
-            await self._generate(path, scope, receive, send)
-        finally:
-            counted.leave()
+        with Place(_load_of(scope)) as place:
+            if path in requests.GENERATING:
+                place.admit()
+                raw = await self._generating(path, scope, receive, place)
+                if path != requests.MESSAGES:
+                    send = _Answer(path, self.settings, send)
+            elif path in requests.READING:
+                raw = await self._reading(scope, receive, place)
+            else:
+                raise RefusedError(404, "not_found", f"POST {path[:80]} is not served.")
+            await self.app(_carrying(raw, scope), _replayed(raw, receive), send)
 
-    async def _generate(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
-        raw = await self._read(scope, receive)
-        if len(raw) > ON_LOOP_BYTES:
-            body = await asyncio.to_thread(requests.parse, raw)
-        else:
-            body = requests.parse(raw)
+    async def _generating(self, path: str, scope: Scope, receive: Receive, place: Place) -> bytes:
+        """Return the body that vLLM is to get. Raises RefusedError."""
+        raw = await self._read(scope, receive, place)
+        body = await self._aside(len(raw), requests.parse, raw)
+        place.admit(requests.sequences(path, body))
         made = requests.adapt(path, body, self.settings)
-        tokens = await self._media(made)
+        tokens = await self._media(made, place)
         tokenize = partial(self._tokenize, scope)
         await window.require_room(path, media.without(made), self.settings.window, tokens, tokenize)
         made = requests.finish(path, made, self.settings)
-        raw = requests.dump(made)
-        inner = {**scope, "headers": _headers(scope["headers"], len(raw))}
-        outward = send if path == requests.MESSAGES else _Answer(path, self.settings, send)
-        await self.app(inner, _replayed(raw, receive), outward)
+        return await self._aside(len(raw), requests.dump, made)
 
-    async def _media(self, body: dict[str, Any]) -> int:
+    async def _reading(self, scope: Scope, receive: Receive, place: Place) -> bytes:
+        raw = await self._read(scope, receive, place)
+        body = await self._aside(len(raw), requests.parse, raw)
+        await self._media(body, place)
+        return await self._aside(len(raw), requests.dump, body)
+
+    async def _media(self, body: dict[str, Any], place: Place) -> int:
         """Check and scale the request's media in place; return their tokens, videos apart."""
         limits = self.settings.media
         found = list(media.items(body))
         if not found:
             return 0
         await media.prepare(found, limits, lambda url, most: fetch.fetch(url, most, limits.domains))
-        return await asyncio.to_thread(media.fit, found, limits)
+        place.hold(sum(len(item.url or "") for item in found if item.changed))
+
+        def weighed_and_fitted() -> int:
+            media.weigh(found, limits)
+            return media.fit(found, limits)
+
+        return await self._in_thread(weighed_and_fitted)
+
+    async def _aside(self, size: int, work: Callable[[_In], _Out], value: _In) -> _Out:
+        """Do the work at once, or in the thread if what it works on is large."""
+        return work(value) if size <= ON_LOOP_BYTES else await self._in_thread(work, value)
+
+    async def _in_thread(self, work: Callable[..., _Out], *args: Any) -> _Out:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
     def _knows(self, scope: Scope) -> bool:
         if self._key is None:
@@ -126,28 +147,35 @@ class Middleware:
         for name, value in scope["headers"]:
             if name == b"authorization":
                 scheme, _, key = value.partition(b" ")
-                right = hmac.compare_digest(_digest(key.strip()), self._key)
+                right = hmac.compare_digest(_digest(key), self._key)
                 return bool(scheme.lower() == b"bearer" and right)
         return False
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
-        """Return the whole body. Raises RefusedError 413 before more than allowed is held."""
+    async def _read(self, scope: Scope, receive: Receive, place: Place) -> bytes:
+        """Return the whole body. Raises RefusedError before more than allowed is held."""
         most = int(self.settings.body_mib * MIB)
         too_large = RefusedError(
             413, "body_too_large", f"The body is larger than {self.settings.body_mib:g} MiB."
         )
         for name, value in scope["headers"]:
-            if name == b"content-length" and value.isdigit() and int(value) > most:
+            # Twenty digits are more than any limit, and thousands more than int() takes.
+            if name == b"content-length" and value.isdigit() and int(value[:20]) > most:
                 raise too_large
         pieces, size = [], 0
         while True:
-            message = await receive()
+            try:
+                async with asyncio.timeout(IDLE_SECONDS):
+                    message = await receive()
+            except TimeoutError:
+                text = f"The body paused for more than {IDLE_SECONDS:g} s."
+                raise RefusedError(408, "body_too_slow", text) from None
             if message["type"] == "http.disconnect":
                 raise _GoneError
             piece = message.get("body", b"")
             size += len(piece)
             if size > most:
                 raise too_large
+            place.hold(len(piece))
             pieces.append(piece)
             if not message.get("more_body", False):
                 return b"".join(pieces)
@@ -163,13 +191,9 @@ class Middleware:
             status = message.get("status", status)
             collected.append(message.get("body", b""))
 
-        inner = {
-            **scope,
-            "path": scope.get("root_path", "") + "/tokenize",
-            "raw_path": b"/tokenize",
-            "headers": _headers(scope["headers"], len(raw)),
-        }
-        await self.app(inner, _replayed(raw, _forever), take)
+        path = scope.get("root_path", "") + "/tokenize"
+        inner = {**scope, "path": path, "raw_path": path.encode()}
+        await self.app(_carrying(raw, inner), _replayed(raw, _forever), take)
         if status != 200:
             return None  # the request itself will be refused for the same reason
         count = json.loads(b"".join(collected))["count"]
@@ -240,6 +264,19 @@ def _load_of(scope: Scope) -> Load:
         # vLLM only logs a plugin that failed to load, and would serve without its routes.
         raise RuntimeError("The endpoint plugin glm53_api is not loaded: see the log above.")
     return counted
+
+
+def _is_preflight(scope: Scope) -> bool:
+    """Say whether this is a browser's question whether it may ask; it comes without a key.
+
+    CORS answers it. Any other OPTIONS reaches the routes, and /metrics answers every method.
+    """
+    names = {name for name, _ in scope["headers"]}
+    return scope["method"] == "OPTIONS" and {b"origin", b"access-control-request-method"} <= names
+
+
+def _carrying(raw: bytes, scope: Scope) -> Scope:
+    return {**scope, "headers": _headers(scope["headers"], len(raw))}
 
 
 def _digest(key: bytes) -> bytes:

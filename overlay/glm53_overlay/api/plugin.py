@@ -5,16 +5,15 @@ a route with the same path and method takes the place of the old one.
 """
 
 import logging
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from glm53_overlay import template
-from glm53_overlay.api.load import Load
-from glm53_overlay.settings import load
-
-ALIASES = ("/tokenize", "/detokenize")
-"""Routes that are served under /v1 as well."""
+from glm53_overlay.api.load import BODIES, Load
+from glm53_overlay.api.middleware import API_KEY
+from glm53_overlay.settings import MIB, load
 
 log = logging.getLogger("vllm.glm53.api")
 
@@ -27,31 +26,73 @@ class EndpointPlugin:
 
     def attach_router(self, app: Any) -> None:
         """Add our routes, the count of requests, and the chat template. Raises OverlayError."""
-        from fastapi import Request
-        from fastapi.responses import JSONResponse
-
-        from glm53_overlay.api import health
-
         settings = load().api
         report = settings.watchdog_report
-        app.state.glm53_load = Load(settings.max_active, Path(report) if report else None)
-        for route in [one for one in app.routes if getattr(one, "path", "") in ALIASES]:
-            app.add_api_route(
-                f"/v1{route.path}",
-                route.endpoint,
-                methods=list(route.methods),
-                dependencies=route.dependencies,
-                responses=route.responses,
-            )
-
-        async def health_of(request: Request) -> JSONResponse:
-            status, body = await health.look(request.app.state)
-            return JSONResponse(body, status_code=status)
-
-        app.add_api_route("/health", health_of, methods=["GET"])
+        app.state.glm53_load = Load(
+            most=settings.max_active,
+            most_bytes=int(BODIES * settings.body_mib * MIB),
+            report=Path(report) if report else None,
+        )
+        _add_routes(app)
+        _describe(app)
         if settings.template == "appliance" and app.state.args.chat_template is None:
             app.state.args.chat_template = str(template.PATH)
             log.info("chat template: the appliance's own")
 
     async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
-        """Keep nothing: the routes find the engine in the server's own state."""
+        """Close admission when vLLM stops the engine.
+
+        While it drains it answers new requests with status 200 and an empty reply.
+        """
+        shutdown = engine_client.shutdown
+
+        def close_and_shutdown(*args: Any, **kwargs: Any) -> None:
+            state.glm53_load.stopping = True
+            shutdown(*args, **kwargs)
+
+        engine_client.shutdown = close_and_shutdown
+
+
+def _add_routes(app: Any) -> None:
+    from fastapi import Request
+    from fastapi.responses import JSONResponse
+    from vllm.entrypoints.serve.tokenize.protocol import DetokenizeResponse, TokenizeResponse
+
+    from glm53_overlay.api import health
+
+    aliased = {"/tokenize": TokenizeResponse, "/detokenize": DetokenizeResponse}
+    for route in [one for one in app.routes if getattr(one, "path", "") in aliased]:
+        for path in (route.path, f"/v1{route.path}"):
+            app.add_api_route(
+                path,
+                route.endpoint,
+                methods=list(route.methods),
+                dependencies=route.dependencies,
+                responses={**route.responses, 200: {"model": aliased[route.path]}},
+            )
+
+    async def health_of(request: Request) -> JSONResponse:
+        """Say whether the engine lives, and how much it has to do."""
+        status, body = await health.look(request.app.state)
+        return JSONResponse(body.model_dump(), status_code=status)
+
+    app.add_api_route(
+        "/health",
+        health_of,
+        methods=["GET"],
+        responses={200: {"model": health.Health}, 503: {"model": health.Dead}},
+    )
+
+
+def _describe(app: Any) -> None:
+    from glm53_overlay.api import openapi
+
+    described = app.openapi
+    made: list[openapi.Document] = []
+
+    def corrected() -> openapi.Document:
+        if not made:
+            made.append(openapi.corrected(described(), keyed=bool(os.environ.get(API_KEY))))
+        return made[0]
+
+    app.openapi = corrected

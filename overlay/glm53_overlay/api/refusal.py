@@ -37,8 +37,8 @@ class RefusedError(Exception):
             made.append((b"retry-after", str(self.retry_after).encode()))
         if self.status == 401:
             made.append((b"www-authenticate", b"Bearer"))
-        if self.status == 413:
-            # The rest of a body that is too large is not read.
+        if self.status in (408, 413):
+            # The rest of the body is not read.
             made.append((b"connection", b"close"))
         return made
 

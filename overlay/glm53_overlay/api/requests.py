@@ -22,6 +22,17 @@ MESSAGES = "/v1/messages"
 GENERATING = (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
 """Routes that make the engine work; they are admitted, counted and refused as a group."""
 
+READING = (
+    "/tokenize",
+    "/detokenize",
+    "/v1/tokenize",
+    "/v1/detokenize",
+    "/v1/messages/count_tokens",
+)
+"""Routes with a body that only need the tokenizer. vLLM has more, in batches, by other names
+(`/invocations`, `/inference/v1/generate`) or to steer the engine: no client of the recipes knows
+them, and each would be a way around the rules of those above, so they are closed."""
+
 EFFORTS = {
     "none": "none",
     "minimal": "low",
@@ -48,25 +59,55 @@ GUIDED_OPTIONS = {
 """Options of a guided field; the backend is the server's choice, so a request's is refused."""
 
 TOOL_OPENER = "<tool_call>"
-_LONG_NUMBER = re.compile(rb"\d{19}")
+MAX_DEPTH = 100
+"""Of objects and lists in each other. Python's own limit depends on where its stack stands, so a
+body that one step can still read may end the next one."""
+
+_LONG_NUMBER = re.compile(r"\d{19}")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 SEED_BITS = 63
 
 
 def parse(raw: bytes) -> Body:
     """Read a body. Raises RefusedError for all but a JSON object that can be encoded."""
     try:
+        # Left to itself, json.loads also takes UTF-16 and half characters.
+        text = raw.decode("utf-8-sig")
         # Rarely called for: a function in Python for every number is slow with long token lists.
-        whole = _whole_number if _LONG_NUMBER.search(raw) else None
-        body = json.loads(raw, parse_constant=_no_number, parse_int=whole)
+        whole = _whole_number if _LONG_NUMBER.search(text) else None
+        body = json.loads(text, parse_constant=_no_number, parse_int=whole)
         # A lone surrogate survives parsing and fails in the tokenizer, as a fault of the server.
-        if b"\\ud" in raw.lower():
+        if _SURROGATE.search(text):
             json.dumps(body, ensure_ascii=False).encode()
+        if not isinstance(body, dict):
+            raise invalid("invalid_json", "The body must be a JSON object.")
+        _require_shallow([body])
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise invalid("invalid_json", f"The body is no JSON: {reason[:200]}.") from None
-    if not isinstance(body, dict):
-        raise invalid("invalid_json", "The body must be a JSON object.")
     return body
+
+
+def _require_shallow(level: list[Any]) -> None:
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return
+    raise RecursionError
+
+
+def sequences(path: str, body: Body) -> int:
+    """Return how many replies a request asks for: prompts, times `n`."""
+    prompt = body["prompt"] if path == COMPLETIONS and isinstance(body.get("prompt"), list) else []
+    n = body.get("n")
+    # A list of numbers is one prompt, as tokens.
+    prompts = len(prompt) if prompt and not isinstance(prompt[0], int) else 1
+    return prompts * max(1, n) if isinstance(n, int) else prompts
 
 
 def dump(body: Body) -> bytes:
@@ -95,7 +136,7 @@ def adapt(path: str, body: Body, settings: ApiSettings) -> Body:
         _no_guided(body, path)
         return body
     made = dict(body)
-    for step in (_guided, _constraint, _efforts, _no_tools):
+    for step in (_guided, _constraint, _efforts, _no_tools, _arguments):
         step(made)
     return made
 
@@ -168,9 +209,12 @@ def _no_guided(body: Body, path: str) -> None:
 
 def _constraint(body: Body) -> None:
     # vLLM asks it for its keys before it looks at its type, which ends in a 500.
-    if not isinstance(body.get("structured_outputs", None), dict | None):
+    outputs = body.get("structured_outputs")
+    if not isinstance(outputs, dict | None):
         text = "structured_outputs must be an object."
         raise invalid("REQ_GUIDED", text, "structured_outputs")
+    if outputs:
+        _shallow_text(outputs.get("json"), "structured_outputs")
 
 
 _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -222,6 +266,29 @@ def _effort(value: object) -> str:
             "reasoning_effort",
         )
     return EFFORTS[value]
+
+
+def _arguments(body: Body) -> None:
+    """Look into the JSON of earlier calls, which vLLM parses for the template."""
+    messages = body.get("messages")
+    for message in messages if isinstance(messages, list) else ():
+        calls = message.get("tool_calls") if isinstance(message, dict) else None
+        for call in calls if isinstance(calls, list) else ():
+            function = call.get("function") if isinstance(call, dict) else None
+            if isinstance(function, dict):
+                _shallow_text(function.get("arguments"), "messages")
+
+
+def _shallow_text(value: object, param: str) -> None:
+    """Refuse JSON in a text whose depth ends a parser, or makes a grammar take minutes."""
+    if not isinstance(value, str) or value.count("[") + value.count("{") <= MAX_DEPTH:
+        return
+    try:
+        _require_shallow([json.loads(value)])
+    except RecursionError:
+        raise invalid("invalid_json", f"JSON in {param} is nested too deeply.", param) from None
+    except ValueError:
+        return  # vLLM says what it makes of it
 
 
 def _no_tools(body: Body) -> None:

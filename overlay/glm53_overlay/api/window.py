@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from glm53_overlay.api.refusal import RefusedError
-from glm53_overlay.api.requests import CHAT, COMPLETIONS
+from glm53_overlay.api.requests import CHAT, COMPLETIONS, RESPONSES
 
 TEMPLATE_TOKENS = 512
 """More than a chat template adds around the messages, whose JSON is longer than its tokens."""
@@ -44,9 +44,10 @@ def exceeded(window: int, prompt: int | None = None, reply: int | None = None) -
     )
 
 
-def reply_tokens(body: Mapping[str, Any]) -> int | None:
+def reply_tokens(path: str, body: Mapping[str, Any]) -> int | None:
     """Return how long a reply the client asks for, None if it does not say (or not in numbers)."""
-    for name in ("max_completion_tokens", "max_tokens"):
+    names = ("max_output_tokens",) if path == RESPONSES else ("max_completion_tokens", "max_tokens")
+    for name in names:
         value = body.get(name)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
@@ -57,13 +58,14 @@ async def require_room(
     path: str, body: Mapping[str, Any], window: int, media_tokens: int, tokenize: Tokenize
 ) -> None:
     """Raise RefusedError when the prompt and the wanted reply exceed the window."""
-    reply = reply_tokens(body)
-    if not window or path not in (CHAT, COMPLETIONS) or reply is None or reply < 1:
-        return
-    if body.get("truncate_prompt_tokens") is not None:
+    reply = reply_tokens(path, body)
+    if not window or reply is None or reply < 1:
         return
     if reply >= window:
         raise exceeded(window, 1, reply)
+    # The other two say in their answers that a reply was cut; /tokenize does not take their bodies.
+    if path not in (CHAT, COMPLETIONS) or body.get("truncate_prompt_tokens") is not None:
+        return
     if at_most(body) + media_tokens + reply <= window:
         return
     prompt = await count(body, tokenize)

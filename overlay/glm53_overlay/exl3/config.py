@@ -1,6 +1,11 @@
-"""The `quantization_config` of an EXL3 checkpoint: routed experts are EXL3, all else is native."""
+"""The `quantization_config` of an EXL3 checkpoint: routed experts are EXL3, all else is native.
 
+What is native in the files can be quantised while it is loaded: see `dense/`.
+"""
+
+import copy
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +19,8 @@ from vllm.model_executor.layers.quantization.base_config import (
 )
 from vllm.platforms import current_platform
 
-from glm53_overlay import guards
+from glm53_overlay import guards, settings
+from glm53_overlay.dense import groups
 from glm53_overlay.errors import OverlayError
 from glm53_overlay.exl3.format import MULTIPLIER
 from glm53_overlay.exl3.method import Exl3MoEMethod
@@ -33,16 +39,25 @@ log = logging.getLogger("vllm.glm53")
 
 
 class Exl3Config(QuantizationConfig):
-    """Bits per weight and codebook of the routed experts.
+    """Bits per weight and codebook of the routed experts, and how dense projections are kept.
 
-    Dense layers stay with vLLM: what it quantises while loading (`--quantization-config`) is laid
-    over the methods given here, by vLLM's own `resolve_quant_method`.
+    `dense` has the mode of each group of projections (`dense/groups.py`), `built` counts those
+    that were given out. Asked for a layer of attention, this must be the view of its group.
     """
 
-    def __init__(self, bits: int, codebook: str) -> None:
+    def __init__(self, bits: int, codebook: str, dense: Mapping[str, str] | None = None) -> None:
         super().__init__()
         self.bits = bits
         self.codebook = codebook
+        self.dense = groups.checked(dense or {})
+        self.built: Counter[str] = Counter()
+        self._group: str | None = None
+
+    def of_group(self, group: str) -> "Exl3Config":
+        """Return a view of this configuration for the layers of one group of attention."""
+        view = copy.copy(self)
+        view._group = group
+        return view
 
     def get_name(self) -> str:
         """Return the name in config.json."""
@@ -83,16 +98,24 @@ class Exl3Config(QuantizationConfig):
             "EXL3: %d bits, codebook %s, written by version %s",
             *(bits, codebook, config.get("version", "unknown")),
         )
-        return cls(int(bits), codebook)
+        return cls(int(bits), codebook, settings.load().dense)
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
-        """Return how a layer is kept: routed experts packed, linear layers as they are."""
+        """Return how a layer is kept: routed experts packed, linear layers as `dense` says."""
         if isinstance(layer, RoutedExperts):
             guards.require_engine(get_current_vllm_config(), _capability())
             return Exl3MoEMethod(layer.moe_config, self.bits, self.codebook)
-        if isinstance(layer, LinearBase):
+        return self._linear(prefix) if isinstance(layer, LinearBase) else None
+
+    def _linear(self, prefix: str) -> QuantizeMethodBase:
+        group = self._group or groups.group_of_mlp(prefix)
+        mode = self.dense[group] if group and groups.is_projection(group, prefix) else "bf16"
+        if group is None or mode == "bf16":
             return UnquantizedLinearMethod()
-        return None
+        from glm53_overlay.dense import routing
+
+        self.built[group] += 1
+        return routing.method(mode, prefix)
 
     def maybe_update_config(
         self, model_name: str, hf_config: Any = None, revision: str | None = None

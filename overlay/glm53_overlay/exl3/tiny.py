@@ -35,7 +35,7 @@ INTERMEDIATE = 256
 EXPERTS = 8
 BITS = 4
 CODEBOOK = "mcg"
-DEVIATION = 0.06  # of the experts' weights: 1/sqrt(256), so that they keep the size of their input
+DEVIATION = 0.06  # of all weights: 1/sqrt(256), so that outputs have the size of inputs
 
 COMMON: dict[str, Any] = {
     "hidden_size": HIDDEN,
@@ -82,6 +82,24 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 """The models whose loaders differ: Glm4Moe's is vLLM's general one, Glm5Next has its own."""
 
+LAYOUTS["glm5_next_real"] = LAYOUTS["glm5_next_text"] | {
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "moe_intermediate_size": 2048,
+    "n_routed_experts": 16,
+    "num_experts_per_tok": 8,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 64,
+    "q_lora_rank": 1536,
+    "linear_num_heads": 64,
+    "max_position_embeddings": 65536,
+    "initializer_range": 4096**-0.5,
+}
+"""GLM-5.3-Flash's widths in four layers with 16 experts, for a GPU: its kernels know no others."""
+
+MODEL_TYPES = {"glm5_next_real": "glm5_next_text"}
+"""The name that transformers knows, where a layout has another."""
+
 QUANTIZATION = {
     "quant_method": "exl3",
     "bits": BITS,
@@ -103,41 +121,53 @@ TOKENIZER_FILES = (
 Tensors = dict[str, Tensor]
 
 
-def write(out: Path, layout: str, tokenizer: Path | None = None, seed: int = 0) -> None:
-    """Write both checkpoints below `out`. `tokenizer` is a checkpoint to take a tokenizer from."""
-    config = _config(layout, tokenizer)
+def write(
+    out: Path, layout: str, tokenizer: Path | None = None, seed: int = 0, device: str = "cpu"
+) -> None:
+    """Write both checkpoints below `out`. `tokenizer` is a checkpoint to take a tokenizer from.
+
+    `device` is where experts are decoded for the twin; real widths take minutes on a CPU.
+    """
+    config = make_config(layout, tokenizer)
     native = _native(config, seed)
     packed: Tensors = {}
     dense: Tensors = {}
     generator = torch.Generator().manual_seed(seed)
     for prefix in _sparse_layers(native):
-        for name, k, n in _projections(f"{prefix}.experts"):
-            trellis, suh, svh = random(k, n, BITS, DEVIATION, generator)
+        for name, k, n in _projections(f"{prefix}.experts", config):
+            trellis, suh, svh = random(k, n, BITS, config.initializer_range, generator)
             packed |= {f"{name}.trellis": trellis, f"{name}.suh": suh, f"{name}.svh": svh}
             if CODEBOOK in MARKED:
                 mark = torch.tensor([marker(CODEBOOK)], dtype=torch.int32)
                 packed[f"{name}.{CODEBOOK}"] = mark
-            twin = dequantize(trellis, suh, svh, CODEBOOK)
-            dense[f"{name}.weight"] = twin.T.contiguous()
-    described = config.to_dict() | {"dtype": "float32"}
+            twin = dequantize(trellis.to(device), suh.to(device), svh.to(device), CODEBOOK)
+            dense[f"{name}.weight"] = twin.T.to(_dtype(layout)).contiguous().cpu()
+    native = {name: tensor.to(_dtype(layout)) for name, tensor in native.items()}
+    described = config.to_dict() | {"dtype": str(_dtype(layout)).removeprefix("torch.")}
     quantized = described | {"quantization_config": QUANTIZATION}
     for name, experts, settings in (("exl3", packed, quantized), ("dense", dense, described)):
         _checkpoint(out / name, native | experts, settings, tokenizer)
 
 
-def _config(layout: str, tokenizer: Path | None) -> PretrainedConfig:
+def make_config(layout: str, tokenizer: Path | None = None) -> PretrainedConfig:
+    """Return the configuration of a layout; its vocabulary is the tokenizer's, if there is one."""
     settings = COMMON | LAYOUTS[layout] | {"vocab_size": 512, "pad_token_id": 0, "eos_token_id": 0}
     if tokenizer is not None:
         like = json.loads((tokenizer / "config.json").read_text())
         settings |= {key: like[key] for key in ("vocab_size", "pad_token_id", "eos_token_id")}
-    return AutoConfig.for_model(layout, **settings)
+    return AutoConfig.for_model(MODEL_TYPES.get(layout, layout), **settings)
+
+
+def _dtype(layout: str) -> torch.dtype:
+    """Return how native tensors are stored: a GPU's engine computes in BF16, like the real ones."""
+    return torch.bfloat16 if layout in MODEL_TYPES else torch.float32
 
 
 def _native(config: PretrainedConfig, seed: int) -> Tensors:
     """Return all tensors but the routed experts', by their names in a checkpoint."""
     torch.manual_seed(seed)
     with tempfile.TemporaryDirectory() as scratch:
-        _random_model(config).save_pretrained(scratch)  # undoes what transformers fuses
+        random_model(config).save_pretrained(scratch)  # undoes what transformers fuses
         files = Path(scratch).glob("*.safetensors")
         tensors = {name: tensor for file in files for name, tensor in load_file(file).items()}
     kept = {
@@ -147,11 +177,11 @@ def _native(config: PretrainedConfig, seed: int) -> Tensors:
     }
     for name, tensor in kept.items():
         if tensor.dim() > 1 and not tensor.any():  # left at zero, it would do nothing
-            kept[name] = torch.randn(tensor.shape) * DEVIATION
+            kept[name] = torch.randn(tensor.shape) * config.initializer_range
     return kept | dict(_mtp(kept, config))
 
 
-def _random_model(config: PretrainedConfig) -> PreTrainedModel:
+def random_model(config: PretrainedConfig) -> PreTrainedModel:
     """Return a model with random weights. Of Glm5Next there is only the whole, eyes included."""
     if config.model_type != "glm5_next_text":
         return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -173,8 +203,9 @@ def _mtp(native: Tensors, config: PretrainedConfig) -> Iterator[tuple[str, Tenso
             yield name.replace(f"layers.{last}.", f"layers.{new}."), tensor.clone()
     prefix = f"model.layers.{new}"
     for norm in ("enorm", "hnorm", "shared_head.norm"):
-        yield f"{prefix}.{norm}.weight", torch.ones(HIDDEN)
-    yield f"{prefix}.eh_proj.weight", torch.randn(HIDDEN, 2 * HIDDEN) * DEVIATION
+        yield f"{prefix}.{norm}.weight", torch.ones(config.hidden_size)
+    joined = torch.randn(config.hidden_size, 2 * config.hidden_size)
+    yield f"{prefix}.eh_proj.weight", joined * config.initializer_range
 
 
 def _sparse_layers(native: Tensors) -> list[str]:
@@ -183,12 +214,13 @@ def _sparse_layers(native: Tensors) -> list[str]:
     return sorted(match[1] for match in routers if match)
 
 
-def _projections(prefix: str) -> Iterator[tuple[str, int, int]]:
+def _projections(prefix: str, config: PretrainedConfig) -> Iterator[tuple[str, int, int]]:
     """Yield the name, inputs and outputs of every projection of a layer's experts."""
-    for expert in range(EXPERTS):
-        yield f"{prefix}.{expert}.gate_proj", HIDDEN, INTERMEDIATE
-        yield f"{prefix}.{expert}.up_proj", HIDDEN, INTERMEDIATE
-        yield f"{prefix}.{expert}.down_proj", INTERMEDIATE, HIDDEN
+    hidden, inner = config.hidden_size, config.moe_intermediate_size
+    for expert in range(config.n_routed_experts):
+        yield f"{prefix}.{expert}.gate_proj", hidden, inner
+        yield f"{prefix}.{expert}.up_proj", hidden, inner
+        yield f"{prefix}.{expert}.down_proj", inner, hidden
 
 
 def _checkpoint(
@@ -210,8 +242,9 @@ def main() -> None:
     parser.add_argument("--layout", choices=LAYOUTS, default="glm4_moe")
     parser.add_argument("--tokenizer", type=Path, help="checkpoint to take a tokenizer from")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where experts are decoded")
     given = parser.parse_args()
-    write(given.out, given.layout, given.tokenizer, given.seed)
+    write(given.out, given.layout, given.tokenizer, given.seed, given.device)
 
 
 if __name__ == "__main__":

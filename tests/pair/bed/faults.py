@@ -47,6 +47,11 @@ FAULTS = (
         "mute", "host port", lambda b, h, p: b.network.mute(h.spark, p),
         "a port drops every packet, its carrier stays up", undo="unmute",
     ),
+    Fault(
+        "swap", "host", lambda b, h, p: b.network.swap(h.spark),
+        "the two cables of a host are in each other's port", undo="unswap",
+    ),
+    Fault("unswap", "host", lambda b, h, p: b.network.unswap(h.spark), "undo swap"),
     Fault("unmute", "host port", lambda b, h, p: b.network.unmute(h.spark, p), "undo mute"),
     Fault(
         "remove", "host port", lambda b, h, p: b.network.remove_card(h.spark, p),

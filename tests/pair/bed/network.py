@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from .layout import CLIENT_ADDRESS, LAN, PORTS, SPARKS, Port, Spark
+from .layout import CLIENT_ADDRESS, LAN, PORTS, RAIL1, RAIL2, SPARKS, Port, Spark
 from .run import BedError, run
 
 _NAMESPACES = Path("/run/netns")
@@ -26,6 +26,10 @@ _SYSCTLS = {
 }
 
 
+_CABLES = {RAIL1: RAIL2.network, RAIL2: RAIL1.network}
+"""The cables, and where each leads when its other end is in the wrong port."""
+
+
 @dataclass
 class Breakage:
     """What is broken: fabric ends, by name."""
@@ -33,6 +37,7 @@ class Breakage:
     cut: set[str] = field(default_factory=set)
     muted: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
+    swapped: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,22 @@ class Network:
         with self._breaking() as broken:
             broken.muted.discard(_end(spark, port))
 
+    def swap(self, spark: Spark) -> None:
+        """Put each of a host's two cables into the port of the other."""
+        self._replug(self._read().swapped | {_end(spark, port) for port in _CABLES})
+
+    def unswap(self, spark: Spark) -> None:
+        """Undo `swap`."""
+        self._replug(self._read().swapped - {_end(spark, port) for port in _CABLES})
+
+    def _replug(self, swapped: set[str]) -> None:
+        """Change which cables are in the wrong port; both ends lose their carrier on the way."""
+        for spark in SPARKS:
+            for port in _CABLES:
+                self._ip("link", "set", _end(spark, port), "down", check=False)
+        with self._breaking() as broken:
+            broken.swapped = swapped
+
     def remove_card(self, spark: Spark, port: Port) -> None:
         """Take a port out of a running host: it is gone from /sys/class/net."""
         with self._breaking() as broken:
@@ -162,6 +183,8 @@ class Network:
         for spark in SPARKS:
             for port in PORTS:
                 self.insert_card(spark, port)
+        if self._read().swapped:
+            self._replug(set())
         with self._breaking() as broken:
             broken.cut, broken.muted = set(), set()
 
@@ -193,7 +216,8 @@ class Network:
                 driven = far <= present and not broken.removed & {_end(s, port) for s in far}
                 up = driven and end not in broken.cut
                 # A port that is on no bridge keeps its carrier and loses every packet.
-                to = ("nomaster",) if end in broken.muted else ("master", port.network)
+                network = _CABLES[port] if end in broken.swapped else port.network
+                to = ("nomaster",) if end in broken.muted else ("master", network)
                 self._ip("link", "set", end, *to, "up" if up else "down")
 
     # --- use ------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ PACKAGES = (
     "iputils-ping",
     "libnuma1",  # of the CPU engine: its kernels do not load without
     "libpam-systemd",
+    "linux-sysctl-defaults",  # ping without privileges, as everywhere
     "procps",
     "python3",
     "python3-gi",  # D-Bus for the watchdog: has no wheel, so it comes from the distribution

@@ -60,3 +60,17 @@ def test_quantised_dense_layers_are_faster():
         decode(replace(Settings(), dense=dense), GB10, 1).floor for dense in ("bf16", "fp8", "q4")
     )
     assert whole > half > quarter
+
+
+def test_a_group_of_its_own_mode_counts_for_itself():
+    """Linear attention is most of what is read in every step, the first MLPs the least."""
+    whole = decode(Settings(), GB10, 1).floor
+    alone = {
+        group: whole - decode(Settings(dense_groups=((group, "q4"),)), GB10, 1).floor
+        for group in ("kda", "mla", "shared", "mlp")
+    }
+    assert alone["kda"] > alone["mla"] > alone["mlp"] > 0
+    together = whole - decode(Settings(dense="q4"), GB10, 1).floor
+    assert sum(alone.values()) == pytest.approx(together, rel=1e-6)
+    kept = decode(Settings(dense="q4", dense_groups=(("kda", "bf16"),)), GB10, 1).floor
+    assert whole - kept == pytest.approx(together - alone["kda"], rel=1e-6)

@@ -75,6 +75,7 @@ def spark(
     return Node(
         NodeFacts(
             node=name or ("head", "worker")[rank],
+            rank=rank,
             network=Network(interfaces=tuple(interfaces), probes=probes),
             rdma=ports,
         ),

@@ -1,5 +1,7 @@
 """Each check: what it finds, and that it is silent where nothing is wrong or nothing is known."""
 
+from ipaddress import IPv4Address
+
 import pytest
 from fabric_worlds import gid, interface, spark, table
 
@@ -144,7 +146,7 @@ def test_a_second_rail_of_another_network_is_not_used():
     assert "NET_RAIL_UNREACHABLE" in codes(spark(0), worker)
 
 
-def probe(device: str, *, answered: bool) -> RailProbe:
+def probe(device: str, *, answered: bool | None) -> RailProbe:
     return RailProbe(device=device, target="10.0.0.2", mtu=9000, answered=answered)
 
 
@@ -156,6 +158,70 @@ def test_a_silent_first_rail_is_the_mtu_if_the_neighbour_is_there(state, code):
     there = Neighbour(address="10.0.0.2", device="enp1s0f0np0", state=state)
     network = node.facts.network.model_copy(update={"neighbours": (there,)})
     assert codes(with_facts(node, network=network)) == [code]
+
+
+@pytest.mark.parametrize(
+    ("small", "code"), [(True, "NET_MTU_MISMATCH"), (False, "NET_NEIGH_FAILED")]
+)
+def test_where_small_packets_were_tried_they_tell_the_mtu_from_a_wrong_port(small, code):
+    """A neighbour that is there proves nothing: a host answers for its addresses on all ports."""
+    tried = probe("enp1s0f0np0", answered=False).model_copy(update={"small": small})
+    there = Neighbour(address="10.0.0.2", device="enp1s0f0np0", state="REACHABLE")
+    node = spark(0, probes=(tried,))
+    network = node.facts.network.model_copy(update={"neighbours": (there,)})
+    assert codes(with_facts(node, network=network)) == [code]
+
+
+def test_a_probe_that_could_not_be_made_says_nothing_of_the_cable():
+    refused = probe("enp1s0f0np0", answered=None).model_copy(update={"why": "ping: not permitted"})
+    node = spark(0, probes=(refused,))
+    assert codes(node) == ["PROBE_UNKNOWN"]
+    assert found(node, "PROBE_UNKNOWN").where == "network.probes"
+
+
+def test_a_peer_outside_the_own_network_is_named_without_hearing_of_it():
+    node = spark(1, peers=(IPv4Address("10.0.5.1"),))
+    assert codes(node) == ["NET_NEIGH_FAILED"]
+    assert "10.0.5.1" in found(node, "NET_NEIGH_FAILED").message
+    assert codes(spark(1, peers=(IPv4Address("10.0.0.1"),))) == []
+
+
+MACS = {"enp1s0f0np0": "02::{}0", "enp1s0f1np1": "02::{}1", "enP2p1s0f0np0": "02::{}2"}
+"""Made-up hardware addresses of a node's ports."""
+
+
+def wired(rank: int, *, answers: str, answered: bool = False) -> Node:
+    """A node whose first rail's peer is answered for by a port of the other node."""
+    node, target = spark(rank), f"10.0.0.{2 - rank}"
+    interfaces = tuple(
+        i.model_copy(update={"mac": MACS[i.name].format(rank)}) if i.name in MACS else i
+        for i in node.facts.network.interfaces
+    )
+    there = Neighbour(
+        address=target, device="enp1s0f0np0", state="STALE", mac=MACS[answers].format(1 - rank)
+    )
+    tried = RailProbe(
+        device="enp1s0f0np0", target=target, mtu=9000, answered=answered, small=answered
+    )
+    network = Network(interfaces=interfaces, neighbours=(there,), probes=(tried,))
+    return with_facts(node, network=network)
+
+
+def test_a_cable_in_the_wrong_port_is_known_by_who_answers():
+    pair = [wired(rank, answers="enp1s0f1np1") for rank in (0, 1)]
+    swapped = [f for f in examine(pair).findings if f.code == "NET_CABLES_SWAPPED"]
+    assert [f.severity for f in swapped] == ["fail", "fail"]  # one for each of the two cables
+    assert "ends in enp1s0f1np1 of worker instead of enp1s0f0np0" in swapped[0].message
+
+
+@pytest.mark.parametrize(
+    ("answers", "answered"),
+    [("enp1s0f0np0", False), ("enP2p1s0f0np0", False), ("enp1s0f1np1", True)],
+    ids=["the right port", "the other function of the same port", "a port that works"],
+)
+def test_a_silent_rail_or_another_answerer_alone_is_no_swapped_cable(answers, answered):
+    pair = [wired(rank, answers=answers, answered=answered) for rank in (0, 1)]
+    assert "NET_CABLES_SWAPPED" not in codes(*pair)
 
 
 def test_two_silent_rails_look_like_swapped_cables():

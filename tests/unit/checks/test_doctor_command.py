@@ -9,13 +9,13 @@ import yaml
 from fabric_worlds import spark
 
 from glm53ctl import cli
-from glm53ctl.checks import commands
-from glm53ctl.checks.commands import rank_here
 from glm53ctl.checks.doctor import as_text, examine
 from glm53ctl.checks.record import bundle, redact
 from glm53ctl.config.schema import Config
 from glm53ctl.config.sources import load
 from glm53ctl.errors import UserError
+from glm53ctl.facts import here as facts_here
+from glm53ctl.facts.here import require_rank
 from glm53ctl.facts.node import NodeFacts, WeightsFacts, probe_node
 
 SETTINGS = {
@@ -154,11 +154,18 @@ def test_a_host_that_no_node_is_says_so(doctor, tmp_path):
 
 def test_the_rank_is_the_one_whose_address_is_here(monkeypatch):
     here = IPv4Address("10.0.0.2")
-    monkeypatch.setattr(commands, "device_of", lambda address: "x" if address == here else None)
-    assert rank_here(PAIR) == 1
-    monkeypatch.setattr(commands, "device_of", lambda address: None)
+    monkeypatch.setattr(facts_here, "device_of", lambda address: "x" if address == here else None)
+    assert require_rank(PAIR) == 1
+    monkeypatch.setattr(facts_here, "device_of", lambda address: None)
     with pytest.raises(UserError):
-        rank_here(PAIR)
+        require_rank(PAIR)
+
+
+def test_without_a_cable_the_host_is_known_by_its_name(monkeypatch):
+    monkeypatch.setattr(facts_here, "device_of", lambda address: None)
+    monkeypatch.setattr("socket.gethostname", lambda: f"{PAIR.nodes[1].name}.example")
+    assert require_rank(PAIR) == 1
+    assert require_rank(PAIR, 0) == 0
 
 
 def test_what_this_host_records_it_can_read_again(doctor, local, tmp_path):

@@ -4,7 +4,7 @@ import pytest
 from fabric_worlds import gid, interface, spark, table
 
 from glm53ctl.checks.fabric import drift, resolve_fabric, resolve_pair
-from glm53ctl.checks.start import check_pair, fabric_of_pair
+from glm53ctl.checks.start import check_fabric, fabric_of_pair, have_met, rails_of
 from glm53ctl.config.schema import Config
 from glm53ctl.facts.host import Unknown
 from glm53ctl.facts.network import Network, RailProbe
@@ -217,14 +217,38 @@ def test_a_link_that_changed_is_seen(device, code):
 
 def test_the_pair_is_judged_by_the_facts_of_both():
     fine = [spark(0).facts, spark(1).facts]
-    assert check_pair(PAIR, fine) == []
+    assert check_fabric(PAIR, fine) == []
     assert [one.fabric.hcas for one in fabric_of_pair(PAIR, fine)] == [BOTH, BOTH]
-    found = check_pair(PAIR, [spark(0).facts, spark(1, mtu=(1500, 9000)).facts])
+    found = check_fabric(PAIR, [spark(0).facts, spark(1, mtu=(1500, 9000)).facts])
     assert codes(found) == ["NET_MTU_MISMATCH"]
 
 
 def test_a_single_rail_is_no_reason_to_stay_down_unless_two_are_asked_for():
     facts = [spark(0).facts, spark(1, second=False).facts]
-    assert check_pair(PAIR, facts) == []
+    assert all(found.severity == "warn" for found in check_fabric(PAIR, facts))
     two = PAIR.model_copy(update={"fabric": PAIR.fabric.model_copy(update={"rails": 2})})
-    assert "NET_RAIL_DOWN" in codes(check_pair(two, facts))
+    assert "NET_RAIL_DOWN" in codes(check_fabric(two, facts))
+
+
+def test_what_could_not_be_seen_is_said_and_stops_nothing():
+    blind = spark(1).facts.model_copy(update={"network": Unknown(unknown="ip ended with 1")})
+    (found,) = check_fabric(PAIR, [spark(0).facts, blind])
+    assert (found.code, found.severity, found.node) == ("PROBE_UNKNOWN", "warn", "worker")
+
+
+def test_nodes_have_met_when_each_has_asked_the_rails_of_the_other():
+    def asked(rank: int, *targets: str):
+        devices = ("enp1s0f0np0", "enP2p1s0f0np0")
+        probes = tuple(
+            RailProbe(device=device, target=target, mtu=9000, answered=None)
+            for device, target in zip(devices, targets, strict=False)
+        )
+        return spark(rank, probes=probes).facts
+
+    assert [str(a) for a in rails_of(PAIR, [spark(1).facts])] == ["10.0.0.2", "10.0.1.2"]
+    head, worker = asked(0, "10.0.0.2", "10.0.1.2"), asked(1, "10.0.0.1", "10.0.1.1")
+    assert have_met(PAIR, [head, worker])
+    assert not have_met(PAIR, [head, asked(1, "10.0.0.1")])
+    assert not have_met(PAIR, [spark(0).facts, worker])
+    blind = worker.model_copy(update={"network": Unknown(unknown="no ip")})
+    assert have_met(PAIR, [head, blind])

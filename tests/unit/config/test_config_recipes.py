@@ -309,3 +309,19 @@ def test_a_value_that_code_sets_again_is_not_trusted() -> None:
 @drawn(st.text(st.sampled_from("A=1 \n'\"\\${}()#;&|<`if fi:-"), max_size=60))
 def test_any_text_is_read_without_a_traceback(text: str) -> None:
     read_shell(text)
+
+
+@pytest.mark.parametrize(
+    ("said", "modes"),
+    [
+        ("all", {"kda": "fp8", "mla": "fp8", "shared": "fp8", "mlp": "fp8"}),
+        ("1", {"kda": "fp8", "mla": "fp8", "shared": "fp8", "mlp": "fp8"}),
+        ("shared,dense", {"kda": "bf16", "mla": "bf16", "shared": "fp8", "mlp": "fp8"}),
+        ("kda", {"kda": "fp8", "mla": "bf16", "shared": "bf16", "mlp": "bf16"}),
+        ("off", {"kda": "bf16", "mla": "bf16", "shared": "bf16", "mlp": "bf16"}),
+    ],
+)
+def test_the_recipe_s_groups_of_dense_projections_are_ours(said, modes, tmp_path: Path) -> None:
+    text = ENV + f"\nGLM53_DENSE_FP8={said}\n"
+    config = valid(import_recipe(text, ".env"), tmp_path / "config.yaml")
+    assert config.dense_modes == modes

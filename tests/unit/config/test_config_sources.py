@@ -113,6 +113,13 @@ def test_one_word_values_are_yaml() -> None:
     assert loaded.weights.revision == "0123456789"
 
 
+@pytest.mark.parametrize("rails", ["auto", 1, 2])
+def test_a_choice_of_a_word_and_numbers_takes_both(tmp_path: Path, rails: object) -> None:
+    file = written(tmp_path, f"{FILE}\nfabric: {{rails: {rails}}}\n")
+    assert load(file, environ={}).config.fabric.rails == rails
+    assert given(*VALID, f"fabric.rails={rails}").config.fabric.rails == rails
+
+
 def test_text_in_a_file_needs_no_quotes(tmp_path: Path) -> None:
     text = FILE.replace("10.0.9.1}", "10.0.9.1, cpus: 0}") + "canary: {expect: yes}\n"
     config = given(path=written(tmp_path, text)).config

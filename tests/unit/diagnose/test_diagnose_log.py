@@ -141,7 +141,7 @@ def test_secrets_in_evidence_are_hidden():
         [Exhibit.of("a.log", f"--api-key hunter2secret hf_abcdefgh sk-abcdefgh {PORT}")]
     )
     printed = one.render()
-    assert "(hidden)" in printed
+    assert "(not shown)" in printed
     for secret in ("hunter2", "hf_abc", "sk-abc"):
         assert secret not in printed
 

@@ -3,6 +3,7 @@
 import os
 from types import SimpleNamespace
 
+import pytest
 from stand_ins import Programs
 
 from glm53ctl.facts import nvml
@@ -163,6 +164,7 @@ def fake_nvml(**answers):
         "DeviceGetPowerUsage",
         "DeviceGetUtilizationRates",
         "DeviceGetTemperature",
+        "DeviceGetCurrentClocksEventReasons",
         "DeviceGetComputeRunningProcesses",
         "SystemGetProcessName",
     ]
@@ -188,6 +190,15 @@ def test_a_gpu_with_its_users():
     (gpu,) = nvml.probe_gpus(lambda: module)
     assert (gpu.sm_clock_mhz, gpu.power_watts) == (2200, 45.5)
     assert gpu.processes == (nvml.GpuProcess(pid=7, name="VLLM::EngineCore", used_mib=1024),)
+
+
+@pytest.mark.parametrize(
+    ("bits", "reasons"), [(0, ()), (1, ()), (0x25, ("power cap", "software thermal"))]
+)
+def test_what_holds_a_clock_down(bits, reasons):
+    module = fake_nvml(DeviceGetCurrentClocksEventReasons=lambda _: bits)
+    (gpu,) = nvml.probe_gpus(lambda: module)
+    assert gpu.throttled_by == reasons
 
 
 def test_what_a_gpu_does_not_support_is_none():

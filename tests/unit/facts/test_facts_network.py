@@ -82,8 +82,18 @@ def test_a_rail_is_probed_by_one_packet_of_the_whole_mtu_that_may_not_be_cut():
 
 def test_no_answer_is_a_fact_and_no_ping_is_none():
     silent = Host(run=Programs(ping=Unknown(unknown="ping ended with 1: ")))
-    assert not probe_rail("a", IPv4Address("10.0.0.2"), 9000, silent).answered
-    assert isinstance(probe_rail("a", IPv4Address("10.0.0.2"), 9000, Host(run=Programs())), Unknown)
+    probe = probe_rail("a", IPv4Address("10.0.0.2"), 9000, silent)
+    assert (probe.answered, probe.small) == (False, False)
+    probe = probe_rail("a", IPv4Address("10.0.0.2"), 9000, Host(run=Programs()))
+    assert (probe.answered, probe.why) == (None, "ping is not installed")
+
+
+def test_where_the_large_packet_is_not_answered_a_small_one_tells_why():
+    def ping(argv):
+        return "ok" if "56" in argv else Unknown(unknown="ping ended with 1: ")
+
+    probe = probe_rail("a", IPv4Address("10.0.0.2"), 9000, Host(run=ping))
+    assert (probe.answered, probe.small) == (False, True)
 
 
 def test_only_devices_with_a_link_into_the_peer_s_network_are_probed():

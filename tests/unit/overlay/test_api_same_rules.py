@@ -86,7 +86,7 @@ def test_the_watchdogs_word_is_read_as_it_is_written(overlay, tmp_path) -> None:
     )
     report.write_report(tmp_path, said)
     assert overlay["load"].REPORT_FRESH_SECONDS == report.FRESH_SECONDS
-    refusal = overlay["load"].Load(0, report.report_path(tmp_path)).refusal()
+    refusal = overlay["load"].Load(report=report.report_path(tmp_path)).refusal()
     assert refusal.status == 503
     assert refusal.retry_after == said.refuses.retry_after_seconds
     assert "memory is short" in refusal.message

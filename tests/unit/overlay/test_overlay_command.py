@@ -57,6 +57,17 @@ def test_json_is_the_report(tmp_path, monkeypatch, capfd) -> None:
     assert json.loads(capfd.readouterr().out) == {"checks": [GOOD, BAD]}
 
 
+@pytest.mark.parametrize(("words", "asked"), [((), ""), (("--dense",), "--dense")])
+def test_the_cost_of_dense_types_is_asked_for_only_when_wanted(
+    tmp_path, monkeypatch, capfd, words, asked
+) -> None:
+    """An engine that says what it was asked."""
+    check = json.dumps({"checks": [GOOD | {"detail": "DETAIL"}]}).replace("DETAIL", "($4)")
+    prefix = engine(tmp_path, "echo '" + check.replace("$4", "'\"$4\"'") + "'")
+    assert run(monkeypatch, "--prefix", str(prefix), *words) == 0
+    assert f"({asked})" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("script", "says"),
     [

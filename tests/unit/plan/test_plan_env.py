@@ -102,8 +102,9 @@ def test_compiled_kernels_of_one_engine_are_not_found_by_another() -> None:
 
 def test_the_plugin_gets_what_vllm_has_no_flag_for() -> None:
     overlay = json.loads(env(dense="q4", serve={"default_max_tokens": 9})["GLM53_OVERLAY"])
-    assert set(overlay) == {"ablit", "api", "dense"}
-    assert (overlay["ablit"], overlay["dense"]) == (None, "q4")
+    assert set(overlay) == {"ablit", "api", "dense", "nope", "suppress_stops"}
+    assert (overlay["ablit"], overlay["nope"], overlay["suppress_stops"]) == (None, "native", True)
+    assert set(overlay["dense"].values()) == {"q4"}
     assert overlay["api"].items() >= {
         ("default_max_tokens", 9),
         ("window", 900_000),
@@ -158,3 +159,8 @@ def test_the_plan_wins_over_the_inherited_and_its_tools_come_first() -> None:
         ("PATH", "/opt/e/bin:/usr/bin"),
     }
     assert engine_env(plan, {})["PATH"] == "/opt/e/bin:/usr/local/bin:/usr/bin:/bin"
+
+
+def test_a_group_of_dense_projections_may_be_of_another_type() -> None:
+    settings = json.loads(env(dense="q4", dense_groups={"kda": "fp8"})["GLM53_OVERLAY"])
+    assert settings["dense"] == {"kda": "fp8", "mla": "q4", "shared": "q4", "mlp": "q4"}

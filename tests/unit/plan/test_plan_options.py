@@ -215,6 +215,8 @@ NOT_THE_ENGINES = {
     "watchdog",
     "supervise",
     "canary",
+    "warmup",
+    "page",
 }
 IN_EVERY_PLAN = {
     "nodes",

@@ -96,3 +96,10 @@ def test_systemd_s_own_watchdog_comes_before_this_one():
 def test_it_tries_again_for_ever():
     assert DAEMON.one("StartLimitIntervalSec", "Unit") == "0"
     assert DAEMON.one("Restart") == "on-failure"
+
+
+def test_the_sandbox_lets_it_serve_the_page():
+    families = DAEMON.one("RestrictAddressFamilies").split()
+    assert {"AF_INET", "AF_INET6", "AF_NETLINK"} <= set(families)
+    for key in ("IPAddressDeny", "SocketBindDeny", "PrivateNetwork"):
+        assert DAEMON.all("Service", key) == []

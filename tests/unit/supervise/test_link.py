@@ -8,6 +8,7 @@ import pytest
 from pairs import identity, pair_config, report
 
 from glm53ctl.config.schema import Link as LinkRules
+from glm53ctl.config.switched import Switched
 from glm53ctl.supervise.link import PairLink, Peer
 from glm53ctl.supervise.wire import Command, Launch
 
@@ -165,7 +166,7 @@ def test_the_head_s_settings_of_one_run_hold_for_the_worker(tmp_path, head_has, 
         async with linked(head, worker):
             async with asyncio.timeout(DEADLINE):
                 _, order = await worker.inbox.get()
-            assert order == Command(action="restart", overrides=head_has)
+            assert order == Command(action="restart", overrides=head_has, switched=Switched())
             assert head.inbox.empty()
 
     run(scenario)

@@ -24,7 +24,7 @@ RANK0_LINES = [
     ("INFO GPU KV cache size: 982,612 tokens", Stage.GRAPHS, None),
     ("Capturing CUDA graphs (decode, FULL):  50%|##### | 4/8 [00:03<00:03]", Stage.GRAPHS, 50),
     ("INFO init engine (profile, create kv cache, warmup model) took 61.3 s", Stage.API, None),
-    ("INFO:     Application startup complete.", Stage.CANARY, None),
+    ("INFO:     Application startup complete.", Stage.WARMUP, None),
 ]
 
 
@@ -49,7 +49,7 @@ def test_a_stage_is_never_left_backwards():
 def test_a_missing_line_is_bridged_by_the_next_stage():
     watched = tracker()
     watched.feed("INFO:     Application startup complete.", 1.0)
-    assert watched.stage is Stage.CANARY
+    assert watched.stage is Stage.WARMUP
 
 
 def test_progress_within_a_stage_renews_its_limit():

@@ -13,8 +13,13 @@ AGENT = _bus_agent.__file__
 
 
 @contextlib.contextmanager
-def served(path: Path, argv: list[str], environ: Mapping[str, str]) -> Iterator[list[int]]:
-    """Serve `path` with processes of `argv`, as Accept=yes does; yield their pids."""
+def served(
+    path: Path, argv: list[str], environ: Mapping[str, str], patience: float | None = 20
+) -> Iterator[list[int]]:
+    """Serve `path` with processes of `argv`, as Accept=yes does; yield their pids.
+
+    A connection that is still there after `patience` seconds is a mistake.
+    """
     pids: list[int] = []
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(path))
@@ -29,7 +34,7 @@ def served(path: Path, argv: list[str], environ: Mapping[str, str]) -> Iterator[
                         argv, stdin=connection, stdout=connection, env=dict(environ)
                     )
                 pids.append(process.pid)
-                process.wait(20)
+                process.wait(patience)
 
     thread = threading.Thread(target=accept)
     thread.start()

@@ -18,6 +18,7 @@ def config(root: str = "/nowhere", **watchdog: Any) -> Config:
             "paths": {"state_dir": f"{root}/state", "run_dir": f"{root}/run"},
             "serve": {"model_name": "glm"},
             "watchdog": watchdog,
+            "page": {"enabled": False},
         }
     )
 

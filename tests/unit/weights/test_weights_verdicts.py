@@ -4,7 +4,6 @@ import pytest
 
 from glm53ctl.findings import Severity
 from glm53ctl.weights import (
-    judge_error,
     judge_owner,
     judge_pair,
     judge_reference,
@@ -12,6 +11,7 @@ from glm53ctl.weights import (
     judge_space,
     judge_stall,
 )
+from glm53ctl.weights.transfer import judge_os_error
 from glm53ctl.weights.verdicts import pause_seconds
 
 REPO, COMMIT = "org/model", "25a44fdb" + "0" * 32
@@ -122,26 +122,23 @@ def test_who_may_write(mode, owner, group, writable):
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
+    ("error", "code"),
     [
-        ("OSError: [Errno 28] No space left on device: '/w/x'", "FETCH_DISK_FULL"),
-        ("[Errno 30] Read-only file system: '/w'", "CACHE_NOT_WRITABLE"),
-        ("certificate verify failed: certificate is not yet valid", "TIME_SKEW"),
-        ("rsync: mkstemp failed: Permission denied (13)", "CACHE_NOT_WRITABLE"),
-        ("Connection reset by peer", None),
-        ("", None),
+        (OSError(28, "No space left on device", "/w/x"), "FETCH_DISK_FULL"),
+        (OSError(30, "Read-only file system", "/w/x"), "CACHE_NOT_WRITABLE"),
+        (OSError(13, "Permission denied", "/w/x"), "CACHE_NOT_WRITABLE"),
+        (OSError(5, "Input/output error", "/w/x"), "WEIGHTS_UNREADABLE"),
+        (OSError(122, "Disk quota exceeded"), "FETCH_DISK_FAILED"),
+        (OSError("certificate verify failed: certificate is not yet valid"), "TIME_SKEW"),
+        (OSError("certificate verify failed: certificate has expired"), "TIME_SKEW"),
+        (OSError(104, "Connection reset by peer"), None),
+        (OSError(), None),
     ],
 )
-def test_an_error_text_means_something(text, code):
-    finding = judge_error(text)
+def test_an_error_means_what_the_same_text_means_in_a_log(error, code):
+    finding = judge_os_error(error, "/w")
     assert (finding.code if finding else None) == code
-
-
-def test_the_line_with_rsync_s_code_is_quoted():
-    text = "rsync: x: Permission denied (13)\nrsync error: some files (code 23) at main.c"
-    finding = judge_error(text)
-    assert finding is not None
-    assert "code 23" in finding.message
+    assert finding is None or finding.where in ("/w/x", "/w")
 
 
 def test_a_repository_id_is_no_path():

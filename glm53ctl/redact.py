@@ -1,0 +1,298 @@
+"""What leaves this host in a report, made safe to show: the one place for records, logs, bundles.
+
+Texts are searched through a `_View`, in which escapes are decoded and line wraps are folded, so
+that a secret is found however it was printed; what is found is replaced where it really stands.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+
+from glm53ctl.config.masks import NOT_SHOWN, names_a_secret
+
+_FOLD = "\0"
+"""Stands for a line wrap in a view, and may stand between any two characters of what is sought."""
+
+Span = tuple[int, int]
+
+
+def _split(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern whose every `~` allows folds."""
+    return re.compile(pattern.replace("~", _FOLD + "*"))
+
+
+def _letters(word: str) -> str:
+    return "~".join(map(re.escape, word))
+
+
+def _any_of(words: Iterable[str]) -> str:
+    return "|".join(map(_letters, words))
+
+
+# --- the view ------------------------------------------------------------------------------------
+
+_ESCAPE = re.compile(
+    r"%(?P<percent>[2-7][0-9A-Fa-f])|\\u00(?P<json>[2-7][0-9A-Fa-f])|\\x(?P<hex>[2-7][0-9A-Fa-f])|"
+    r"\\(?P<literal>[/\"'])|(?P<fold>\\*(?:\r?\n|\\r\\n|\\n|\\r)[ \t]*)"
+)
+
+
+@dataclass(frozen=True)
+class _View:
+    """A text as it was meant, and where each of its characters begins and ends in the original."""
+
+    text: str
+    places: tuple[Span, ...]
+
+    @classmethod
+    def of(cls, original: str) -> "_View":
+        """Decode escapes and fold wraps, once."""
+        parts: list[str] = []
+        places: list[Span] = []
+        at = 0
+        for found in _ESCAPE.finditer(original):
+            parts.append(original[at : found.start()])
+            places += ((i, i + 1) for i in range(at, found.start()))
+            code = found["percent"] or found["json"] or found["hex"]
+            parts.append(chr(int(code, 16)) if code else found["literal"] or _FOLD)
+            places.append(found.span())
+            at = found.end()
+        parts.append(original[at:])
+        places += ((i, i + 1) for i in range(at, len(original)))
+        return cls("".join(parts), tuple(places))
+
+    def span(self, start: int, end: int) -> Span:
+        """Return where a piece of the view stands in the original."""
+        return self.places[start][0], self.places[end - 1][1]
+
+
+Piece = tuple[Span, str]
+"""What is to be replaced in the original, and by what."""
+
+
+def _replaced(text: str, find: Callable[[_View], Iterable[Piece]]) -> str:
+    """Replace what is found; of pieces that overlap the first found counts, and all is covered."""
+    pieces = sorted(find(_View.of(text)), key=lambda piece: piece[0])
+    parts: list[str] = []
+    at = 0
+    for (start, end), new in pieces:
+        if start >= at:
+            parts += [text[at:start], new]
+        at = max(at, end)
+    return "".join([*parts, text[at:]])
+
+
+_PROMPT_KEYS = (
+    "prompt",
+    "message",
+    "content",
+    "input",
+    "text",
+    "query",
+    "reasoning",
+    "delta",
+    "arguments",
+    "suffix",
+    "stop",
+)
+"""What requests and answers keep the user's words under."""
+
+# --- secrets -------------------------------------------------------------------------------------
+
+_PREFIXES = ("sk-", "hf_", "ghp_", "gho_", "github_pat_", "glpat-", "xox")
+_TOKEN = _split(rf"(?<![A-Za-z0-9])(?:{_any_of(_PREFIXES)})~[\w\0-]{{4,}}")
+_HEADER = _split(
+    rf"(?i:{_any_of(('bearer', 'authorization', 'api-key', 'api_key'))})"
+    rf"(?:[\s\"':=,\[(\0]|(?i:{_any_of(('bearer', 'basic'))})\s)+"
+    r"(?P<secret>[^\s\"',;})\]\\]{3,})"
+)
+_ASSIGNED = _split(
+    r"(?<!\w)(?P<name>[A-Za-z_][\w\0-]*)[\"']?\s*[=:][\s\"'\[(]*(?P<secret>[^\s\"',;&})\]\\]{2,})"
+)
+_NO_SECRET = re.compile(r"(?i)none|null|true|false|not|auto|bearer|basic")
+"""What stands where a secret could: no value, or our own `(not shown)`."""
+
+
+def _find_secrets(view: _View, known: Iterable[str] = ()) -> Iterator[Piece]:
+    for secret in known:
+        for found in _split(_letters(secret)).finditer(view.text):
+            yield view.span(*found.span()), NOT_SHOWN
+    for found in _TOKEN.finditer(view.text):
+        yield view.span(*found.span()), NOT_SHOWN
+    for found in _HEADER.finditer(view.text):
+        if not _NO_SECRET.fullmatch(found["secret"]):
+            yield view.span(*found.span("secret")), NOT_SHOWN
+    for found in _ASSIGNED.finditer(view.text):
+        name = found["name"].replace(_FOLD, "")
+        if _names_one(name) and not _NO_SECRET.fullmatch(found["secret"]):
+            yield view.span(*found.span("secret")), NOT_SHOWN
+
+
+def _names_one(name: str) -> bool:
+    return names_a_secret(name.replace("-", "_")) and not name.lower().endswith("_file")
+
+
+def without_secrets(text: str, known: Iterable[str] = ()) -> str:
+    """Return a text without keys and tokens: those of known shapes and names, and `known` ones."""
+    return _replaced(text, lambda view: _find_secrets(view, known))
+
+
+_PROMPT = _split(rf"(?i)[\"']?(?<![a-z])(?:{_any_of(_PROMPT_KEYS)})\w*[\"']?\s*[:=]")
+_QUERY = re.compile(r"\?[^\s\"']+")
+
+
+def without_prompt(line: str) -> tuple[str, bool]:
+    """Return a line of a log up to where it quotes a request, and whether it did."""
+    line = _QUERY.sub(f"?{NOT_SHOWN}", line) if " HTTP/" in line else line
+    view = _View.of(line)
+    found = _PROMPT.search(view.text)
+    if found is None:
+        return line, False
+    return f"{line[: view.span(*found.span())[0]]}{NOT_SHOWN}", True
+
+
+# --- records: facts that others judge ---------------------------------------------------------
+
+_IPV4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
+_IPV6 = re.compile(
+    r"(?<![0-9A-Fa-f:.])(?:[0-9A-Fa-f]{1,4}:){2,7}(?::?[0-9A-Fa-f]{1,4}|:)(?![\w:])|"
+    r"(?<![0-9A-Fa-f:.])(?:[0-9A-Fa-f]{1,4}:)+(?::[0-9A-Fa-f]{1,4})+(?![\w:])"
+)
+
+
+def without_public_addresses(text: str) -> str:
+    """Return a text with documentation addresses for public ones, which still parses as one.
+
+    The same address becomes the same one everywhere, so that what belongs together still does.
+    """
+    seen: dict[str, str] = {}
+    text = _IPV4.sub(lambda m: _stand_in_v4(m[0], seen), text)
+    return _IPV6.sub(lambda m: _stand_in_v6(m[0], seen), text)
+
+
+def _stand_in_v4(address: str, seen: dict[str, str]) -> str:
+    try:
+        public = IPv4Address(address).is_global
+    except AddressValueError:
+        return address
+    return seen.setdefault(address, f"192.0.2.{len(seen) % 254 + 1}") if public else address
+
+
+def _stand_in_v6(address: str, seen: dict[str, str]) -> str:
+    try:
+        public = IPv6Address(address).is_global
+    except AddressValueError:
+        return address
+    return seen.setdefault(address, f"2001:db8::{len(seen) + 1:x}") if public else address
+
+
+# --- bundles: texts for strangers ---------------------------------------------------------------
+
+_DOTTED = _split(r"(?<!\d)(?:\d~){1,3}(?:\.~(?:\d~){1,3}){3}")
+_COLONS = re.compile(r"[0-9A-Fa-f:.\0]{2,}")
+_MAC = _split(r"(?<![0-9A-Fa-f:])(?:[0-9A-Fa-f]~){2}(?:[:-]~(?:[0-9A-Fa-f]~){2}){5,}")
+_GUID = _split(
+    r"(?<![0-9A-Fa-f:])(?:0~x~(?:[0-9A-Fa-f]~){12,}|"
+    r"(?:[0-9A-Fa-f]~){4}(?::~(?:[0-9A-Fa-f]~){4}){3}(?![0-9A-Fa-f:]))"
+)
+_RUN = re.compile(r"[\w+/=\0-]{20,}")
+_URL_HOST = _split(rf"{_letters('://')}~(?P<host>[^\s/\"'<>,)\]]+)")
+_AT_HOST = re.compile(r"(?<![\w.+-])(?P<host>[\w.+-]+@[\w.\0-]+)")
+_DOMAIN = re.compile(
+    r"(?<![\w.-])(?P<host>(?:[A-Za-z0-9][\w-]*\.)+"
+    r"(?:lan|local|localdomain|home|internal|arpa|com|net|org|box))(?![\w-])"
+)
+_HOME = _split(rf"(?:{_any_of(('/home/', '/Users/'))})~(?P<user>[^/\s\"':,;]+)")
+_HARMLESS = frozenset({"127.0.0.1", "0.0.0.0", "::1", "::", "255.255.255.255"})  # noqa: S104
+_FEWEST_DIGITS = 3
+"""Of a long word that may be a key; names in logs have fewer."""
+
+
+@dataclass
+class Redactor:
+    """Makes texts safe to show, with one pseudonym for one thing in all of them.
+
+    `secrets` are the host's own, `names` what its machines and users are called (and the pseudonym
+    of each). Whatever looks like a key or an identifier gets a number.
+    """
+
+    secrets: tuple[str, ...] = ()
+    names: dict[str, str] = field(default_factory=dict)
+    _seen: dict[str, str] = field(default_factory=dict)
+
+    def text(self, text: str) -> str:
+        """Return a text without secrets, addresses, names of hosts and users, and identifiers."""
+        return _replaced(text, self._find)
+
+    def _alias(self, kind: str, value: str) -> str:
+        """Return the pseudonym of a thing; kinds are counted each on its own."""
+        count = sum(alias.startswith(f"({kind} ") for alias in self._seen.values())
+        return self._seen.setdefault(f"{kind} {value.lower()}", f"({kind} {count + 1})")
+
+    def _find(self, view: _View) -> Iterator[Piece]:
+        yield from _find_secrets(view, self.secrets)
+        yield from self._find_addresses(view)
+        yield from self._find_names(view)
+        for found in _RUN.finditer(view.text):
+            word = found[0].replace(_FOLD, "").strip("/=-")
+            if sum(map(str.isdigit, word)) >= _FEWEST_DIGITS:
+                yield view.span(*found.span()), self._alias("id", word)
+
+    def _find_addresses(self, view: _View) -> Iterator[Piece]:
+        for pattern in (_MAC, _GUID):
+            for found in pattern.finditer(view.text):
+                hard = found[0].replace(_FOLD, "").replace("-", ":")
+                yield view.span(*found.span()), self._alias("mac", hard)
+        for found in _DOTTED.finditer(view.text):
+            address = found[0].replace(_FOLD, "")
+            if address not in _HARMLESS:
+                yield view.span(*found.span()), self._alias("ip", address)
+        for found in _COLONS.finditer(view.text):
+            for start, end, address in _addresses_in(found[0]):
+                span = view.span(found.start() + start, found.start() + end)
+                yield span, self._alias("ip", address)
+
+    def _find_names(self, view: _View) -> Iterator[Piece]:
+        for name, alias in self.names.items():
+            pattern = _split(rf"(?i)(?<![A-Za-z0-9]){_letters(name)}(?![A-Za-z0-9])")
+            for found in pattern.finditer(view.text):
+                yield view.span(*found.span()), alias
+        for pattern, kind in ((_URL_HOST, "host"), (_AT_HOST, "host"), (_DOMAIN, "host")):
+            for found in pattern.finditer(view.text):
+                host = found["host"].replace(_FOLD, "")
+                bare = host.rpartition(":")[0] or host
+                if bare not in _HARMLESS and not bare.startswith("localhost"):
+                    yield view.span(*found.span("host")), self._alias(kind, host)
+        for found in _HOME.finditer(view.text):
+            yield view.span(*found.span("user")), self._alias("user", found["user"])
+
+
+def _addresses_in(run: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the IPv6 addresses in a run of their characters; between wraps, the longest ones."""
+    starts = [0, *(i + 1 for i, char in enumerate(run) if char == _FOLD)]
+    ends = [*(i for i, char in enumerate(run) if char == _FOLD), len(run)]
+    done = 0
+    for start in starts:
+        for end in reversed(ends):
+            if start < done or end <= start:
+                continue
+            bare = run[start:end].replace(_FOLD, "")
+            text = bare.rstrip(".") if bare.endswith("::") else bare.rstrip(".:")
+            address = _as_ipv6(text) or _as_ipv6(bare.rstrip("."))
+            if address is not None:
+                if address not in _HARMLESS:
+                    yield start, end, address
+                done = end
+                break
+
+
+def _as_ipv6(text: str) -> str | None:
+    """Return an IPv6 address in its one form, a mapped IPv4 address as such; None for others."""
+    if text.count(":") < 2:
+        return None
+    try:
+        address = IPv6Address(text)
+    except AddressValueError:
+        return None
+    return str(address.ipv4_mapped or address)

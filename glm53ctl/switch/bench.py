@@ -1,0 +1,73 @@
+"""A bench as proof: what the new profile reaches of what the ledger holds of the old one."""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from glm53ctl.bench.compare import compare
+from glm53ctl.bench.ledger import NAME, read
+from glm53ctl.bench.result import Result
+from glm53ctl.config.schema import Config
+from glm53ctl.config.sources import digest
+from glm53ctl.errors import UserError
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A bench to run: its words after `glm53ctl bench`, and the share of each case to reach."""
+
+    words: tuple[str, ...]
+    min_ratio: float
+    before: tuple[Result, ...]
+
+    @classmethod
+    def of(cls, command: str, min_ratio: float, config: Config) -> "Proof":
+        """Take what the ledger holds of the running configuration as the measure."""
+        words = tuple(shlex.split(command))
+        kept = _results(config, words[0] if words else "")
+        if not kept:
+            raise UserError(
+                "SWITCH_NO_MEASURE",
+                f"the ledger holds no `bench {command}` of what runs now to compare with.",
+                f"Measure it first: `glm53ctl bench {command}`.",
+            )
+        return cls(words, min_ratio, kept)
+
+    def fault(self, options: Sequence[str]) -> str | None:
+        """Measure the new configuration; return what falls short, or None.
+
+        The bench is the command that an owner runs, so that its result is in the ledger as well.
+        """
+        program = [sys.executable, "-m", "glm53ctl", "bench", *self.words, *options, "--json"]
+        done = subprocess.run(program, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode != 0:
+            return f"`bench {shlex.join(self.words)}` ended with status {done.returncode}"
+        return shortfall(self.before, (Result.model_validate_json(done.stdout),), self.min_ratio)
+
+
+def _results(config: Config, kind: str) -> tuple[Result, ...]:
+    found = read(Path(config.paths.state_dir) / NAME)
+    wanted = digest(config)
+    return tuple(r for r in found if r.kind == kind and r.identity.config_digest == wanted)
+
+
+def shortfall(before: Sequence[Result], after: Sequence[Result], min_ratio: float) -> str | None:
+    """Return the worst case below `min_ratio` of before, as a sentence; None when none is.
+
+    A ratio is that of medians, turned round where lower is better. No case in common proves
+    nothing.
+    """
+    lower = {case.name for result in after for case in result.cases if case.lower_is_better}
+    ratios = {
+        change.name: 1 / change.ratio if change.name in lower else change.ratio
+        for change in compare(before, after)
+    }
+    if not ratios:
+        return "the bench has no case in common with what the ledger holds"
+    name = min(ratios, key=lambda case: ratios[case])
+    if ratios[name] >= min_ratio:
+        return None
+    return f"{name} reaches {ratios[name]:.2f} of what it was, {min_ratio:.2f} are wanted"

@@ -1,0 +1,5 @@
+"""The projections that the checkpoint keeps in BF16, quantised while they are loaded.
+
+`groups` says which they are, `routing` hands them to vLLM's own online methods, `reference`
+computes what those methods compute, and `error` what that does to the logits.
+"""

@@ -1,0 +1,152 @@
+"""The whole engine on one GPU: vLLM 0.33.0 with our argv and a small true GLM-5.3 checkpoint.
+
+    ENGINE/bin/python tests/gpu/engine.py --engine ENGINE --exl DIR --out DIR [--state DIR]
+
+ENGINE is an environment that `carry.py install` made, DIR of --exl the unpacked sources
+`exllamav3/exllamav3_ext`. Steps that are done are not done again: call it until it prints its
+result. `--dry-run` says what would run, and reads its results from what is in --state.
+Exit status 1 when something that must hold does not.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import sitting
+from sitting import Server, Steps, compare, logit_error, unpacked
+
+LAYOUT = "glm5_next_real"
+COMMAND = "python tests/gpu/engine.py --engine ENGINE --exl DIR --out DIR"
+
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "exl3": ("exl3", {}),
+    "dense_twin": ("dense", {}),
+    "dflash2": ("exl3", {"spec": {"method": "dflash"}}),
+    "mtp": ("exl3", {"spec": {"method": "mtp"}}),
+    "dense_fp8": ("exl3", {"dense": "fp8"}),
+    "dense_q4": ("exl3", {"dense": "q4"}),
+}
+"""The engine's starts: which checkpoint, and what of the configuration is otherwise."""
+
+
+def serve(root: Path, engine: Path, name: str) -> dict[str, Any]:
+    """Start one engine, ask it everything, and return what it said."""
+    checkpoint, changes = RUNS[name]
+    values = sitting.settings(root, engine, checkpoint, **changes)
+    values["paths"] = {"state_dir": str(root / "engine"), "run_dir": str(root / "run")}
+    config = sitting.read(root / f"{name}.yaml", values)
+    log = root / f"{name}.log"
+    with Server(config, log) as server:
+        answers = sitting.ask_all(server.url)
+        result: dict[str, Any] = {
+            "answers": sitting.packed(answers),
+            "argv": sitting.argv_of(config),
+            "step_ms": round(sitting.step_ms(server.url), 3),
+            "prefix_hit": sitting.prefix_hit(server.url),
+            "drafted": sitting.counters(server.url).get(
+                "vllm:spec_decode_num_draft_tokens_total", 0.0
+            ),
+        }
+    said = log.read_text(errors="replace")
+    return result | {
+        "weight_gib": sitting.loaded_gib(said),
+        "graphs": sitting.graphs_captured(said),
+    }
+
+
+def prepare(root: Path, engine: Path, sources: Path) -> dict[str, Any]:
+    """Build exllamav3's kernels into the engine, and write the checkpoints."""
+    import extension
+
+    built = extension.build(sources.resolve(), root / "ext")
+    site = subprocess.run(
+        [engine / "bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    shutil.copy(str(built.__file__), site)
+    sitting.make_checkpoints(root, LAYOUT, "cuda")
+    return {"extension": Path(str(built.__file__)).name}
+
+
+def result(done: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return what the runs show. Pure: their results in, the file's content out."""
+    answers = {name: unpacked(run["answers"]) for name, run in done.items()}
+    base = done["exl3"]
+    pairs = {name: compare(answers["exl3"], answers[name]) for name in answers if name != "exl3"}
+
+    def mode(name: str) -> dict[str, Any]:
+        run = done[name]
+        return {
+            "logit_error": round(logit_error(answers["exl3"], answers[name]), 5),
+            "weight_gb": round(run["weight_gib"] * 1.073741824, 3) if run["weight_gib"] else None,
+            "step_ratio": round(run["step_ms"] / base["step_ms"], 4),
+        }
+
+    twin = pairs["dense_twin"]
+    return {
+        "exl3_equals_dense": twin.equal and twin.worst <= sitting.WITHIN,
+        "dflash2_lossless": pairs["dflash2"].equal and done["dflash2"]["drafted"] > 0,
+        "mtp_lossless": pairs["mtp"].equal and done["mtp"]["drafted"] > 0,
+        "graphs": all(run["graphs"] for run in done.values()),
+        "prefix_hit": base["prefix_hit"],
+        "dense": {"bf16": mode("exl3"), "fp8": mode("dense_fp8"), "q4": mode("dense_q4")},
+        "step_ratio": {name: mode(name)["step_ratio"] for name in ("dflash2", "mtp")},
+        "parted_where_flat": {name: pair.flat for name, pair in pairs.items()},
+        "worst_logprob": {name: round(pairs[name].worst, 4) for name in ("dense_twin",)},
+        "bounds": {"flat": sitting.FLAT, "logprob": sitting.WITHIN},
+        "argv": {name: run["argv"] for name, run in done.items()},
+    }
+
+
+def failed(found: dict[str, Any]) -> list[str]:
+    """Return what must hold and does not."""
+    must = ("exl3_equals_dense", "dflash2_lossless", "mtp_lossless", "graphs", "prefix_hit")
+    wrong = [name for name in must if not found[name]]
+    lighter = [found["dense"][mode]["weight_gb"] for mode in ("bf16", "fp8", "q4")]
+    if None in lighter or lighter != sorted(lighter, reverse=True):
+        wrong.append("weights of the dense modes")
+    return wrong
+
+
+def main() -> int:
+    """Run what is left to run; write the result when all of it is there."""
+    parser = argparse.ArgumentParser(description="The whole engine on one GPU.")
+    parser.add_argument("--engine", type=Path, required=True)
+    parser.add_argument("--exl", type=Path, help="exllamav3_ext of the 1.6.5 wheel")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--state", type=Path, default=Path("/tmp/glm53-sitting"))
+    parser.add_argument("--only", choices=RUNS, nargs="*", help="these starts alone")
+    parser.add_argument("--dry-run", action="store_true")
+    given = parser.parse_args()
+    root, steps = given.state, Steps(given.state / "steps")
+    if given.dry_run:
+        for name, (checkpoint, changes) in RUNS.items():
+            values = sitting.settings(root, given.engine, checkpoint, **changes)
+            config = sitting.read(root / f"{name}.yaml", values)
+            print(f"{name}: {sitting.argv_of(config)}")
+    else:
+        steps.run("prepare", lambda: prepare(root, given.engine, given.exl))
+        for name in given.only or RUNS:
+            steps.run(name, lambda name=name: serve(root, given.engine, name))
+    kept = {name: steps.folder / f"{name}.json" for name in RUNS}
+    if missing := [name for name, path in kept.items() if not path.exists()]:
+        print(f"still to run: {' '.join(missing)}")
+        return 0
+    found = result({name: json.loads(path.read_text()) for name, path in kept.items()})
+    given.out.mkdir(parents=True, exist_ok=True)
+    written = sitting.described(COMMAND) | found
+    (given.out / "engine.json").write_text(json.dumps(written, indent=1) + "\n")
+    print(json.dumps({key: written[key] for key in ("exl3_equals_dense", "dense", "graphs")}))
+    wrong = failed(found)
+    print(*wrong, sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,409 @@
+"""Two ranks on two GPUs of one host, over NCCL: right, as planned, and dead as they should be.
+
+    ENGINE/bin/python tests/gpu/pair/nccl.py --engine ENGINE --exl DIR --out DIR [--state DIR]
+
+Once over NVLink or shared memory, once with `NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1`, which makes
+the ranks speak over sockets as two hosts do. Steps that are done are not done again: call it until
+it prints its result. `--dry-run` says what would run. Exit status 1 when something that must hold
+does not. ENGINE and DIR are those of `tests/gpu/engine.py`.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+
+import engine as single  # noqa: E402
+import sitting  # noqa: E402
+from deaths import LIMIT_SECONDS, Client, Fault, Outcome, Pair, faults, suffer  # noqa: E402
+from sitting import Steps, compare, unpacked  # noqa: E402
+
+from glm53ctl.config.schema import Config  # noqa: E402
+from glm53ctl.demo.run import start  # noqa: E402
+from glm53ctl.plan import launch_env, plan_rank  # noqa: E402
+from glm53ctl.status.snapshot import gather  # noqa: E402
+from glm53ctl.supervise.local import LocalPair  # noqa: E402
+
+COMMAND = "python tests/gpu/pair/nccl.py --engine ENGINE --exl DIR --out DIR"
+SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
+LATE_SECONDS = 30.0
+LONG_TOKENS = 3000
+"""Of the request that is cut off."""
+
+MODES: dict[str, dict[str, Any]] = {"none": {}, "dflash2": {"spec": {"method": "dflash"}}}
+LINKS: dict[str, dict[str, str]] = {"nvlink": {}, "sockets": SOCKETS}
+
+
+class GpuPair(LocalPair):
+    """Two supervisors on one host, a GPU for each; ended ranks are started anew."""
+
+    def start_rank(self, rank: int) -> None:
+        """Start one rank that sees one GPU."""
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(rank)
+        super().start_rank(rank)
+
+
+def configured(
+    root: Path, engine: Path, name: str, link: str, ranks: int, **changes: Any
+) -> Config:
+    """Return the configuration of a step, written below `root`."""
+    folder = root / name
+    folder.mkdir(parents=True, exist_ok=True)
+    token = folder / "token"
+    if not token.exists():
+        token.touch(mode=0o600)
+        token.write_text(secrets.token_hex(32) + "\n")
+    values = sitting.settings(root, engine, "exl3", **changes)
+    values["nodes"] = [{"name": f"gpu-{rank}", "address": "127.0.0.1"} for rank in range(ranks)]
+    values["engine"]["extra_env"] |= LINKS[link]
+    values["link"] = {"token_file": str(token)}
+    values["paths"] = {"state_dir": str(root / "state"), "run_dir": str(folder / "run")}
+    values["supervise"] = {"backoff_seconds": 0.5, "crash_limit": 100}
+    return sitting.read(folder / "config.yaml", values)
+
+
+def config_path(root: Path, name: str) -> Path:
+    """Return where `configured` wrote a step's configuration."""
+    return root / name / "config.yaml"
+
+
+# --- the pair, bare and supervised ----------------------------------------------------------------
+
+
+class LongRequest:
+    """A client with a request that takes longer than a fault needs to show."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._failed, self._begun = url, threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+
+    def begin(self) -> None:
+        """Send it, and wait for its first token: from then on it is being served."""
+        self._thread.start()
+        self._begun.wait(sitting.ASK_SECONDS)
+
+    def failed(self) -> bool:
+        """Say whether it ended before its time."""
+        return self._failed.is_set()
+
+    def _ask(self) -> None:
+        question = {
+            "model": "tiny", "prompt": "One", "max_tokens": LONG_TOKENS, "temperature": 0,
+            "ignore_eos": True, "stream": True,
+        }  # fmt: skip
+        finished = False
+        try:
+            with httpx.stream(
+                "POST", f"{self._url}/v1/completions", json=question, timeout=LIMIT_SECONDS
+            ) as answer:
+                for line in answer.iter_lines():
+                    if line.startswith('data: {"error"'):
+                        break
+                    finished = finished or line == "data: [DONE]"
+                    self._begun.set()
+        except httpx.HTTPError:
+            pass
+        if not finished:
+            self._failed.set()
+        self._begun.set()
+
+
+class NextRequest(LongRequest):
+    """A client that comes after the fault: nothing of it has to be served first."""
+
+    def begin(self) -> None:
+        """Send it."""
+        self._thread.start()
+
+
+@contextlib.contextmanager
+def bare(config: Config, root: Path) -> Iterator[tuple[Pair, str]]:
+    """Run both ranks without supervisors, as the recipes do; end them afterwards."""
+    processes = []
+    for rank in (1, 0):
+        plan = plan_rank(config, rank, "lo")
+        environment = launch_env(plan, os.environ | {"CUDA_VISIBLE_DEVICES": str(rank)})
+        with (root / f"bare{rank}.log").open("wb") as log:
+            processes.append(
+                subprocess.Popen(
+                    plan.argv, env=environment, stdout=log, stderr=log, start_new_session=True
+                )
+            )
+    worker, head = (psutil.Process(process.pid) for process in processes)
+    url = plan_rank(config, 0).base_url or ""
+    try:
+        _wait_for_health(url, processes)
+
+        def of_rank(rank: int) -> list[psutil.Process]:
+            top = (head, worker)[rank]
+            return [top, *top.children(recursive=True)]
+
+        yield Pair(of_rank, lambda: _client(url)), url
+    finally:
+        _end(processes)
+
+
+def _client(url: str) -> Client:
+    return LongRequest(url)
+
+
+def _wait_for_health(url: str, processes: list[subprocess.Popen[bytes]]) -> None:
+    limit = time.monotonic() + sitting.START_SECONDS
+    while time.monotonic() < limit:
+        if any(process.poll() is not None for process in processes):
+            raise SystemExit("a rank ended while starting; see bare0.log and bare1.log")
+        with contextlib.suppress(httpx.HTTPError):
+            if httpx.get(f"{url}/health", timeout=5, trust_env=False).is_success:
+                return
+        time.sleep(0.5)
+    raise SystemExit(f"the ranks do not serve after {sitting.START_SECONDS:.0f} s")
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """End what is left of each rank: its own group, by the processes that were started here."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
+        process.wait()
+
+
+@contextlib.contextmanager
+def supervised(config: Config, path: Path) -> Iterator[tuple[Pair, str]]:
+    """Run both ranks under `glm53ctl`; stop them afterwards."""
+    pair = GpuPair(config, ["--config", str(path)])
+    over = threading.Event()
+    url = plan_rank(config, 0).base_url or ""
+
+    def tend() -> None:
+        while not over.wait(0.05):
+            pair.tend()
+
+    tender = threading.Thread(target=tend)
+    try:
+        start(pair, lambda snapshot: None)
+        tender.start()
+        first = gather(config).epoch
+
+        def of_rank(rank: int) -> list[psutil.Process]:
+            pid = gather(config).ranks[rank].engine.pid
+            top = psutil.Process(pid)
+            return [top, *top.children(recursive=True)]
+
+        def is_back() -> bool:
+            now = gather(config)
+            return bool(now.ready and now.epoch > first)
+
+        def said() -> str:
+            loss = gather(config).last_loss
+            return f"{loss.code}: {loss.message}" if loss else ""
+
+        yield Pair(of_rank, lambda: _client(url), is_back, said), url
+    finally:
+        over.set()
+        if tender.ident is not None:
+            tender.join()
+        pair.stop()
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+def served(root: Path, engine: Path, name: str, link: str, ranks: int, mode: str) -> dict[str, Any]:
+    """Start one or two ranks under supervision, ask everything, and return what was said."""
+    config = configured(root, engine, name, link, ranks, **MODES[mode])
+    pair = GpuPair(config, ["--config", str(config_path(root, name))])
+    url = plan_rank(config, 0).base_url or ""
+    try:
+        start(pair, lambda snapshot: None)
+        answers = sitting.ask_all(url)
+        step = round(sitting.step_ms(url), 3)
+        used = gpu_mib()
+    finally:
+        pair.stop()
+    logs = sorted((root / "state/logs").glob("rank*-*.log"))[-ranks:]
+    said = [log.read_text(errors="replace") for log in logs]
+    return {
+        "answers": sitting.packed(answers),
+        "step_ms": step,
+        "gpu_mib": used[:ranks],
+        "weight_gib": [sitting.loaded_gib(text) for text in said],
+        "graphs": sitting.graphs_captured(said[0]),
+        "argv": sitting.argv_of(config),
+    }
+
+
+def gpu_mib() -> list[int]:
+    """Return the memory in use on each GPU."""
+    asked = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    return [int(line) for line in said.split()]
+
+
+def died(root: Path, engine: Path, fault: Fault, kind: str, link: str) -> dict[str, Any]:
+    """Start a fresh pair, do one fault to it, and return what was measured."""
+    name = f"{kind}-{link}"
+    config = configured(root, engine, name, link, 2)
+    if kind == "bare":
+        with bare(config, root) as (pair, _):
+            return suffer(fault, pair).row()
+    with supervised(config, config_path(root, name)) as (pair, _):
+        return suffer(fault, pair).row()
+
+
+def never(root: Path, engine: Path, link: str) -> dict[str, Any]:
+    """Start rank 0 alone, and see what is known of the missing one; then start it, late."""
+    name = f"late-{link}"
+    config = configured(root, engine, name, link, 2)
+    pair = GpuPair(config, ["--config", str(config_path(root, name))])
+    outcome = Outcome(f"rank 1 {LATE_SECONDS:.0f} s late")
+    try:
+        pair.start_rank(0)
+        began = time.monotonic()
+        while time.monotonic() - began < LATE_SECONDS:
+            findings = gather(config).findings
+            if findings and outcome.client_knows is None:
+                outcome.client_knows, outcome.said = time.monotonic() - began, findings[0].code
+            time.sleep(0.2)
+        engines = gather(config).ranks[0].engine.pid
+        pair.start_rank(1)
+        late = time.monotonic()
+        while not gather(config).ready and time.monotonic() - late < sitting.START_SECONDS:
+            pair.tend()
+            time.sleep(0.2)
+        outcome.back = time.monotonic() - late if gather(config).ready else None
+    finally:
+        pair.stop()
+    return outcome.row() | {"engine_waited_alone": engines is not None}
+
+
+def plan(links: list[str]) -> list[str]:
+    """Return the names of all steps, in their order."""
+    names = [f"tp1-{mode}" for mode in MODES]
+    for link in links:
+        names += [f"tp2-{link}-{mode}" for mode in MODES]
+    for link in links:
+        names += [f"late-{link}"]
+        names += [f"{kind}-{link}: {fault.name}" for fault in faults() for kind in KINDS]
+    return names
+
+
+KINDS = ("bare", "supervised")
+
+
+def do(root: Path, engine: Path, name: str) -> dict[str, Any]:
+    """Do one step by its name."""
+    if ": " in name:
+        which, told = name.split(": ")
+        kind, link = which.split("-")
+        fault = next(fault for fault in faults() if fault.name == told)
+        return died(root, engine, fault, kind, link)
+    words = name.split("-")
+    if words[0] == "late":
+        return never(root, engine, words[1])
+    if words[0] == "tp1":
+        return served(root, engine, name, "nvlink", 1, words[1])
+    return served(root, engine, name, words[1], 2, words[2])
+
+
+def result(done: dict[str, dict[str, Any]], links: list[str]) -> dict[str, Any]:
+    """Return what the steps show. Pure: their results in, the file's content out."""
+    alone = {mode: unpacked(done[f"tp1-{mode}"]["answers"]) for mode in MODES}
+    found: dict[str, Any] = {"links": {}, "deaths": {}}
+    for link in links:
+        for mode in MODES:
+            both = done[f"tp2-{link}-{mode}"]
+            against = compare(alone["none"], unpacked(both["answers"]))
+            found["links"][f"{link} {mode}"] = {
+                "tokens_equal": against.equal,
+                "parted_where_flat": against.flat,
+                "worst_logprob": round(against.worst, 4),
+                "step_ratio": round(both["step_ms"] / done[f"tp1-{mode}"]["step_ms"], 4),
+                "weight_gib": both["weight_gib"],
+                "alone_weight_gib": done[f"tp1-{mode}"]["weight_gib"],
+                "gpu_mib": both["gpu_mib"],
+                "graphs": both["graphs"],
+            }
+        found["deaths"][link] = {
+            "late": done[f"late-{link}"],
+            **{
+                fault.name: {kind: done[f"{kind}-{link}: {fault.name}"] for kind in KINDS}
+                for fault in faults()
+            },
+        }
+    return found | {"bounds": {"flat": sitting.FLAT, "logprob": sitting.WITHIN}}
+
+
+def failed(found: dict[str, Any]) -> list[str]:
+    """Return what must hold and does not: equal answers, and a pair that comes back from all."""
+    wrong = [
+        f"{name}: other tokens"
+        for name, link in found["links"].items()
+        if not link["tokens_equal"] or link["worst_logprob"] > sitting.WITHIN
+    ]
+    for link, deaths in found["deaths"].items():
+        for fault, row in deaths.items():
+            mine = row if fault == "late" else row["supervised"]
+            if mine["back"] is None:
+                wrong.append(f"{link}, {fault}: the pair did not come back")
+    return wrong
+
+
+def main() -> int:
+    """Do what is left to do; write the result when all of it is there."""
+    parser = argparse.ArgumentParser(description="Two ranks over NCCL on two GPUs.")
+    parser.add_argument("--engine", type=Path, required=True)
+    parser.add_argument("--exl", type=Path, help="exllamav3_ext of the 1.6.5 wheel")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--state", type=Path, default=Path("/tmp/glm53-sitting"))
+    parser.add_argument("--links", choices=LINKS, nargs="+", default=list(LINKS))
+    parser.add_argument("--only", nargs="*", help="steps whose names begin so")
+    parser.add_argument("--dry-run", action="store_true")
+    given = parser.parse_args()
+    steps = Steps(given.state / "pair")
+    names = plan(given.links)
+    if given.dry_run:
+        for mode, changes in MODES.items():
+            config = configured(given.state, given.engine, f"dry-{mode}", "sockets", 2, **changes)
+            for rank in (0, 1):
+                print(f"{mode}, rank {rank}: {' '.join(plan_rank(config, rank, 'lo').argv)}")
+        print(*names, sep="\n")
+    else:
+        Steps(given.state / "steps").run(
+            "prepare", lambda: single.prepare(given.state, given.engine, given.exl)
+        )
+        for name in names:
+            if not given.only or name.startswith(tuple(given.only)):
+                steps.run(filed(name), lambda name=name: do(given.state, given.engine, name))
+    kept = {name: steps.folder / f"{filed(name)}.json" for name in names}
+    if missing := [name for name, path in kept.items() if not path.exists()]:
+        print(f"{len(missing)} steps are still to do, the next is {missing[0]}")
+        return 0
+    found = result({n: json.loads(p.read_text()) for n, p in kept.items()}, given.links)
+    given.out.mkdir(parents=True, exist_ok=True)
+    written = sitting.described(COMMAND) | found
+    (given.out / "pair.json").write_text(json.dumps(written, indent=1) + "\n")
+    wrong = failed(found)
+    print(*wrong, sep="\n")
+    return 1 if wrong else 0
+
+
+def filed(name: str) -> str:
+    """Return a step's name as that of a file."""
+    return name.replace(": ", "--").replace(", ", "-").replace(" ", "_")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,2 @@
+# A stand-in for nixos-dgx-spark: its options are in tests/nix/options.nix.
+{ }

@@ -1,0 +1,4 @@
+# A stand-in for disko: its options are in tests/nix/options.nix.
+{
+  outputs = _: { nixosModules.disko = { }; };
+}

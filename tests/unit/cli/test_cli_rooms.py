@@ -1,0 +1,56 @@
+"""What `status` does not pay for, and that every command of another room is there all the same."""
+
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from glm53ctl.cli import app
+from glm53ctl.rooms import ROOMS
+
+LOOK = """
+import sys
+from glm53ctl.cli import main
+sys.argv = ["glm53ctl", "status", "--json", "--config", sys.argv[1]]
+try:
+    main()
+except SystemExit as ended:
+    print(ended.code, file=sys.stderr)
+print(*sorted(sys.modules), file=sys.stderr)
+"""
+HEAVY = {"asyncio", "httpx", "numpy", "psutil", "matplotlib", "glm53ctl.facts.node"}
+"""Each costs as much as a tenth of what `status` may take."""
+
+
+def test_status_imports_nothing_heavy(config):
+    """A time would be true on one machine alone; what takes it is the same on all."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK, str(config)], capture_output=True, text=True, check=True
+    )
+    code, modules = done.stderr.strip().splitlines()[-2:]
+    assert code == "3"
+    assert HEAVY & set(modules.split()) == set()
+    rooms = {room.place.partition(":")[0] for room in ROOMS.values()}
+    assert rooms & set(modules.split()) == set()
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_a_room_s_command_has_help_and_no_options_of_a_program(run, name):
+    said = run(name, "--help")
+    assert said.code == 0
+    assert "completion" not in said.out
+
+
+def test_all_commands_are_listed_hidden_ones_only_where_asked_for(run):
+    listed = run("--help").out
+    commands = typer.main.get_command(app).commands
+    assert {*ROOMS, "status", "config", "plan"} <= set(commands)
+    for name in commands:
+        assert (name in listed) is not commands[name].hidden
+
+
+def test_a_command_that_is_none_is_2(run):
+    said = run("swtich")
+    assert said.code == 2
+    assert said.err.startswith("USAGE")

@@ -1,0 +1,75 @@
+"""The page beside the watch: there while it watches, and no part of what can end it."""
+
+import socket
+import sys
+
+import httpx
+import pytest
+from looks import report
+from test_watchdog_daemon import Scene, scene
+
+from glm53ctl.config.schema import Page
+
+__all__ = ["scene"]  # the fixture
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def watches(scene: Scene) -> None:
+    """See it look several times."""
+    wanted = scene.agent.looks + 5
+    scene.play(until=lambda: scene.agent.looks >= wanted and scene.report)
+
+
+def test_the_page_is_there_while_it_watches_and_gone_with_it(scene):
+    port = free_port()
+    scene.settings["page"] = Page(port=port)
+    scene.says = report()
+    seen: list[dict] = []
+
+    def shown() -> bool:
+        if not answers(port):
+            return False
+        seen.append(httpx.get(f"http://127.0.0.1:{port}/api/view", trust_env=False).json())
+        return True
+
+    scene.play(until=lambda: seen or shown())
+    assert seen[0]["view"] is not None or seen[0]["headline"]["sentence"]
+    assert not answers(port)
+
+
+def test_a_port_in_use_does_not_disturb_it(scene, caplog):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        scene.settings["page"] = Page(port=taken.getsockname()[1])
+        watches(scene)
+    assert "the page is not served" in caplog.text
+
+
+@pytest.mark.parametrize("missing", ["uvicorn", "glm53ctl.page.app"])
+def test_a_page_that_cannot_even_be_loaded_does_not_disturb_it(scene, caplog, monkeypatch, missing):
+    for name in [name for name in sys.modules if name.startswith("glm53ctl.page")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    scene.settings["page"] = Page(port=free_port())
+    watches(scene)
+    assert "the page is not served" in caplog.text
+
+
+def test_it_can_be_switched_off(scene):
+    port = free_port()
+    scene.settings["page"] = Page(enabled=False, port=port)
+    watches(scene)
+    assert not answers(port)
