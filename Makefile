@@ -54,7 +54,7 @@ unit: $(TOOL_READY) ## the tests that need no engine
 overlay-test: setup ## the overlay inside the engine's Python
 	@.engine/bin/python tests/overlay/run.py $$($(TOOL)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') tests/overlay
 
-api-contract: setup ## the API of a real pair against what clients of both recipes know (3 to 6 minutes)
+api-contract: setup ## the API of a real pair against what clients of both recipes know (7 minutes)
 	@$(TOOL)/python tests/engine/contract.py $(ARGS)
 
 exl3-parity: setup ## EXL3 served by one and two ranks against its dense twin (5 minutes)

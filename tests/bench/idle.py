@@ -26,6 +26,8 @@ from glm53ctl.config.schema import Link, Watchdog
 from glm53ctl.supervise.proctree import descendants
 
 FAKE_SYSTEMD = Path(__file__).parents[1] / "unit/watchdog/fake_systemd.py"
+BUSY, AT_REST = '7, "restart", "/j/7"', '0, "", "/"'
+"""The stand-in has a job for rank 0, and the watchdog looks harder at a unit with one."""
 PYTHON = Watchdog().bus_python
 START_SECONDS = 180.0
 SETTLE_SECONDS = Watchdog().probe_seconds + 15
@@ -65,7 +67,7 @@ def system_bus(root: Path) -> Iterator[str]:
     environ = {**os.environ, "DBUS_SYSTEM_BUS_ADDRESS": address}
     wait_for((root / "bus").exists, "the bus", START_SECONDS)
     systemd = subprocess.Popen(
-        [PYTHON, str(FAKE_SYSTEMD)],
+        [PYTHON, "-c", FAKE_SYSTEMD.read_text().replace(BUSY, AT_REST)],
         env=environ,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
