@@ -5,10 +5,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from glm53ctl.diagnose.diagnosis import Diagnosis, diagnosis
-from glm53ctl.findings import Severity
+from glm53ctl.findings import Finding, Severity
 
 METRICS_LINE = "SpecDecoding metrics:"
 MIN_DRAFTS = 500
@@ -18,8 +16,6 @@ KEPT_WINDOWS = 60
 GOOD_FIRST, DEAD_LATER = 0.5, 0.1
 """A first position above and third and later ones below: the block was masked causally."""
 
-_DRAFTS = "vllm:spec_decode_num_drafts_total"
-_BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 _LINE = re.compile(
     r"Drafted: (?P<drafted>\d+) tokens, Per-position acceptance rate: (?P<rates>[\d., ]+?),? Avg"
 )
@@ -78,19 +74,12 @@ def judge(drafts: float, rates: Sequence[float], evidence: tuple[str, ...] = ())
     return diagnosis("SPEC_OK", Severity.OK, said, evidence=evidence)
 
 
-def judge_counters(metrics: str) -> Diagnosis | None:
-    """Return the verdict on all drafts since the engine's start, from the text of its /metrics.
+def judge_totals(drafts: int, accepted: Sequence[int]) -> Finding | None:
+    """Return what is wrong with a draft, from the engine's counters since its start.
 
-    None when it does not draft.
+    `accepted` are the tokens accepted at each position. None when nothing is, or nothing is known.
     """
-    drafts, accepted = 0.0, dict[int, float]()
-    for family in text_string_to_metric_families(metrics):
-        for sample in family.samples:
-            if sample.name == _DRAFTS:
-                drafts += sample.value
-            elif sample.name == _BY_POSITION:
-                place = int(sample.labels["position"])
-                accepted[place] = accepted.get(place, 0.0) + sample.value
     if not drafts or not accepted:
         return None
-    return judge(drafts, [accepted.get(n, 0.0) / drafts for n in range(max(accepted) + 1)])
+    found = judge(drafts, [count / drafts for count in accepted]).finding
+    return found if found.severity is Severity.WARN else None

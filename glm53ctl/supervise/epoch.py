@@ -21,6 +21,7 @@ from glm53ctl.checks.fabric import Fabric
 from glm53ctl.checks.start import check_fabric, drifted, fabric_here, fabric_of_pair, rails_of
 from glm53ctl.config.schema import Config
 from glm53ctl.diagnose import explain_lines
+from glm53ctl.diagnose.acceptance import judge_totals
 from glm53ctl.facts.memory import available_gib
 from glm53ctl.facts.network import device_of
 from glm53ctl.facts.node import NodeFacts, probe_links
@@ -292,6 +293,12 @@ class Epoch:
         self._polls = [asyncio.create_task(self._poll_fabric())]
         if self.rank == 0:
             self._polls.append(asyncio.create_task(self._poll_counters()))
+
+    def concerns(self) -> tuple[Finding, ...]:
+        """Return what was found at the start and since, and keeps nobody from serving."""
+        seen = self.counters or Counters()
+        draft = judge_totals(seen.drafts, seen.accepted_at)
+        return (*self.remarks, *self.drifted, *((draft,) if draft is not None else ()))
 
     async def _poll_fabric(self) -> None:
         """Notice a cable, an address or a GID that is not what the engine was started with."""

@@ -15,20 +15,26 @@ _COUNTERS = {
     "vllm:kv_cache_usage_perc": "kv_usage",
     "vllm:spec_decode_num_draft_tokens_total": "drafted_tokens",
     "vllm:spec_decode_num_accepted_tokens_total": "accepted_tokens",
+    "vllm:spec_decode_num_drafts_total": "drafts",
 }
+_BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 """Sample name in vLLM's /metrics and the counter it feeds (summed over its labels)."""
 
 
 def parse_counters(text: str) -> Counters:
     """Read the counters from a Prometheus exposition; what is missing stays 0."""
     values: dict[str, float] = {}
+    accepted: dict[int, int] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if name := _COUNTERS.get(sample.name):
                 values[name] = values.get(name, 0.0) + sample.value
-    return Counters.model_validate(
-        {name: value if name == "kv_usage" else int(value) for name, value in values.items()}
-    )
+            elif sample.name == _BY_POSITION:
+                place = int(sample.labels["position"])
+                accepted[place] = accepted.get(place, 0) + int(sample.value)
+    whole = {name: value if name == "kv_usage" else int(value) for name, value in values.items()}
+    by_position = tuple(accepted[place] for place in sorted(accepted))
+    return Counters.model_validate({**whole, "accepted_at": by_position})
 
 
 async def read_counters(client: httpx.AsyncClient) -> Counters | None:

@@ -583,8 +583,8 @@ class RankSupervisor:
     def _remarks(self) -> tuple[Finding, ...]:
         """Return what status says beside the phase, whatever that is."""
         left_out = is_wanted(self.config) and not self.config.engine.verify_overlay
-        fabric = (*self.epoch.remarks, *self.epoch.drifted) if self.epoch is not None else ()
-        return (*((LEFT_OUT,) if left_out else ()), *fabric)
+        concerns = self.epoch.concerns() if self.epoch is not None else ()
+        return (*((LEFT_OUT,) if left_out else ()), *concerns)
 
     def _retry_time(self) -> float | None:
         """Return the planned relaunch as a Unix time; the plan itself is deaf to clock changes."""

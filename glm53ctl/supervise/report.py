@@ -110,6 +110,9 @@ class Counters(BaseModel):
     kv_usage: float = 0.0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    drafts: int = 0
+    accepted_at: tuple[int, ...] = ()
+    """Accepted tokens by position in the draft."""
 
 
 class PeerView(BaseModel):

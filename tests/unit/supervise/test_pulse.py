@@ -17,6 +17,11 @@ vllm:generation_tokens_total{engine="0",model_name="glm"} 34.0
 vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="glm"} 70.0
 # TYPE vllm:spec_decode_num_accepted_tokens counter
 vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="glm"} 41.0
+# TYPE vllm:spec_decode_num_drafts counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="glm"} 10.0
+# TYPE vllm:spec_decode_num_accepted_tokens_per_pos counter
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="glm",position="1"} 14.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="glm",position="0"} 27.0
 """
 
 
@@ -33,6 +38,8 @@ def test_counters_are_read_from_an_exposition():
         generated_tokens=34,
         drafted_tokens=70,
         accepted_tokens=41,
+        drafts=10,
+        accepted_at=(27, 14),
     )
 
 

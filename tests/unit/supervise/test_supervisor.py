@@ -230,6 +230,20 @@ def test_frozen_counters_under_a_request_end_the_epoch(pair):
     pair.until_ready(before.epoch)
 
 
+def test_a_draft_that_works_at_the_first_position_only_is_told_and_serves_on(pair):
+    pair.start()
+    before = pair.until_ready()
+    counts = enumerate((800, 300, 20, 3))
+    per_position = {
+        f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{place}"}}': count
+        for place, count in counts
+    }
+    pair.behave(rank0={"metrics": {"vllm:spec_decode_num_drafts_total": 1000, **per_position}})
+    assert "causal" in pair.until_finding(0, "SPEC_ACCEPT_COLLAPSE").message
+    assert pair.snapshot().ready
+    assert pair.snapshot().epoch == before.epoch
+
+
 def test_a_supervisor_that_is_silent_for_a_moment_is_not_lost(pair):
     pair.start(link={**pair.settings["link"], "silence_grace_seconds": 20})
     before = pair.until_ready()
