@@ -32,7 +32,7 @@ from glm53ctl.supervise.canary import CanaryError, Target, ask_canary
 from glm53ctl.supervise.engine import EngineProcess, Member
 from glm53ctl.supervise.link import PairLink
 from glm53ctl.supervise.pulse import ProgressWatch, read_counters
-from glm53ctl.supervise.report import Counters, Loss, Phase
+from glm53ctl.supervise.report import Counters, Loss, Phase, RankReport
 from glm53ctl.supervise.stages import ORDER, Stage, StageTracker
 from glm53ctl.supervise.warmup import warm_up
 
@@ -203,7 +203,22 @@ class Epoch:
                 return self.loss(
                     "RANK_LOST", f"rank {rank} on {name}: {reason}", rank=rank, commanded=stopped
                 )
+            if (report := self.link.peers[rank].report) is not None and self._ended_in(report):
+                said = report.last_loss
+                return (
+                    said
+                    if said is not None and said.epoch == self.number
+                    else self.loss(
+                        "RANK_LOST", f"rank {rank} has ended the epoch", rank=rank, commanded=True
+                    )
+                )
         return None
+
+    def _ended_in(self, report: RankReport) -> bool:
+        """Say whether a peer is done with this epoch: its word for it goes with its connection."""
+        if report.epoch == self.number:
+            return report.phase not in (Phase.STARTING, Phase.READY, Phase.ENDING)
+        return report.epoch > self.number
 
     def _memory_loss(self) -> Loss | None:
         available, floor = available_gib(), self.config.memory.floor_gib

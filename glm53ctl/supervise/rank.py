@@ -137,6 +137,7 @@ class RankSupervisor:
             self._switched = current_switch(self.config)
             try:
                 self.config = self.load()
+                self._checked = (0.0, ())  # of another configuration
             except UserError as error:
                 self.reload = True
                 await self._blocked(reasons.refused(error))

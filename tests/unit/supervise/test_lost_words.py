@@ -7,7 +7,7 @@ from pairs import pair_config, report
 
 from glm53ctl.supervise.epoch import Epoch
 from glm53ctl.supervise.notify import Notifier
-from glm53ctl.supervise.report import Phase
+from glm53ctl.supervise.report import Loss, Phase
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,33 @@ def test_ready_is_in_the_beat_as_well(tmp_path, phase, epoch, ready):
     link = SimpleNamespace(peers={0: SimpleNamespace(report=report(0, phase, epoch=epoch))})
     made = Epoch(pair_config(tmp_path), 1, 7, link, None, {}, None, {})
     assert made.is_ready() is ready
+
+
+LOSS = Loss(code="ENGINE_WEDGED", message="m", rank=0, epoch=7, at=0.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (report(0, Phase.READY, epoch=7), None),
+        (report(0, Phase.ENDING, epoch=7), None),  # it may be draining, and needs both halves
+        (report(0, Phase.WAITING, epoch=6), None),  # not begun there yet
+        (report(0, Phase.WAITING, epoch=7), "RANK_LOST"),
+        (report(0, Phase.WAITING, epoch=7, last_loss=LOSS), "ENGINE_WEDGED"),
+        (
+            report(0, Phase.HELD, epoch=7, last_loss=LOSS.model_copy(update={"epoch": 3})),
+            "RANK_LOST",
+        ),
+        (report(0, Phase.STARTING, epoch=8), "RANK_LOST"),
+    ],
+)
+def test_the_end_is_in_the_beat_as_well(tmp_path, said, code):
+    peer = SimpleNamespace(report=said, lost=lambda *_: None)
+    link = SimpleNamespace(peers={0: peer})
+    tracker = SimpleNamespace(stage=None)
+    made = Epoch(pair_config(tmp_path), 1, 7, link, None, {}, tracker, {0: "run-0"})
+    loss = made.peer_loss()
+    assert (loss.code if loss is not None else None) == code
 
 
 def test_a_limit_that_is_over_still_extends_the_start():

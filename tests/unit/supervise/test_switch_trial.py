@@ -91,7 +91,8 @@ def test_what_serves_is_kept_and_told(pair):
 def test_what_crashes_is_taken_back_at_the_first_loss(pair):
     pair.start()
     before = pair.until_ready()
-    pair.behave(rank1={"crash_at": "kv"})
+    # Both halves of a real engine need each other; the stand-in's head would serve alone.
+    pair.behave(rank0={"hang_at": "graphs"}, rank1={"crash_at": "kv"})
     pair.switch()
     told = pair.until(TrialState.UNDONE)
     assert "exited by itself" in told.reason
