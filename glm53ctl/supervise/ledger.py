@@ -206,7 +206,9 @@ class Ledger:
         if len(recent) + 1 >= self.rules.crash_limit:
             minutes = round(self.rules.crash_window_seconds / 60)
             why = loss.cause.message if loss.cause is not None else loss.message
-            self.hold(f"{len(recent) + 1} crashes within {minutes} minutes; the last: {why}")
+            count = len(recent) + 1
+            crashes = f"{count} crash{'es' if count > 1 else ''}"
+            self.hold(f"{crashes} within {minutes} minutes; the last: {why}")
 
     def hold(self, reason: str) -> None:
         """Stop relaunching until an operator looks."""
