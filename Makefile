@@ -25,7 +25,7 @@ COMPILE = $(TOOL)/uv pip compile --quiet --generate-hashes --no-annotate --no-he
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test lint types unit cases pair-smoke pair-table pair-soak rdma plan-table bench bench-idle bench-weights lock clean help overlay-test api-contract exl3-parity nix wheels
+.PHONY: setup demo test lint types unit cases pair-smoke pair-table rdma plan-table bench bench-idle bench-weights lock clean help overlay-test api-contract exl3-parity nix wheels
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -70,11 +70,8 @@ cases: $(TOOL_READY) ## recorded failures against the product's verdicts (CASES=
 pair-smoke: setup ## two systemd hosts with the real units, broken and healed (root, 10 minutes)
 	@$(TESTS) -m tests.pair.smoke
 
-pair-table: setup ## all faults on both sides, what is missing of it: docs/reliability.md (root, hours)
+pair-table: setup ## all faults on both sides in random rounds, what is missing of it: docs/reliability.md (root, hours)
 	@$(TESTS) -m tests.pair.table $(ARGS)
-
-pair-soak: setup ## 200 random faults in a row (root, hours)
-	@$(TESTS) -m tests.pair.soak $(ARGS)
 
 rdma: $(TOOL_READY) ## two virtual machines with soft-RoCE: the fabric's facts against real verbs (QEMU)
 	@$(TESTS) -m tests.rdma $(ARGS)

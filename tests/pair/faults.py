@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from waiting import wait_for
+
 from .bed import RAIL1, RAIL2, WORKER
 from .serving import ServingPair
 from .side import Side
@@ -89,6 +91,18 @@ def _watchdog_faults() -> list[Fault]:
         for rank, where in enumerate(("head", "worker"))
         for verb, signum in (("kill", KILL), ("freeze", STOP))
     ]
+
+
+def _lose_again_while_starting(side: Side) -> None:
+    """Lose the worker's engine, and the head's next one while it loads."""
+    before = side.engine(0)
+    side.send(1, "Worker", KILL)
+    wait_for(lambda: "EngineCore" in _titles_but(side, before), "the head's next engine", 120)
+    side.send(0, "EngineCore", KILL)
+
+
+def _titles_but(side: Side, before: set[int]) -> set[str]:
+    return {title for pid, title in side.processes(0).items() if pid not in before}
 
 
 def _kill_both_mains(side: Side) -> None:
@@ -361,6 +375,10 @@ FAULTS = (
     Fault(
         "kill_guard_0", "SIGKILL to the guard of the engine on the head",
         _signal(0, "guard", KILL), says="RANK_LOST", plain=False,
+    ),
+    Fault(
+        "lost_twice", "another engine killed while the pair starts after a loss",
+        _lose_again_while_starting, says="RANK_LOST", plain=False,
     ),
     Fault("kill_both", "SIGKILL to both main processes", _kill_both_mains, says="RANK_LOST"),
     *_HOSTS,
