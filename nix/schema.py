@@ -10,10 +10,11 @@ import json
 from typing import Any
 
 from glm53ctl.config.catalog import LEAVES, Keys, allowed
+from glm53ctl.config.docstrings import json_schema
 from glm53ctl.config.profiles import PROFILES
 from glm53ctl.config.rules import RULES
 from glm53ctl.config.rules.passthrough import JUDGED_ELSEWHERE, MORE_ENV, MORE_FLAGS
-from glm53ctl.config.schema import Config, Node
+from glm53ctl.config.schema import Node
 from glm53ctl.plan.owned import owned_env, owned_flags
 
 
@@ -39,7 +40,7 @@ def _field(schema: dict[str, Any], keys: list[str | int]) -> dict[str, Any]:
 def document() -> dict[str, Any]:
     """Return everything that Nix needs to know."""
     return {
-        "schema": _described(Config.model_json_schema()),
+        "schema": _described(json_schema()),
         "profiles": PROFILES,
         "rules": {
             rule.name: {

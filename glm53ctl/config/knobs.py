@@ -11,6 +11,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from glm53ctl.config.catalog import LEAVES, allowed, env_name
+from glm53ctl.config.docstrings import description
 from glm53ctl.config.explain import one_line
 from glm53ctl.config.identity import flat
 from glm53ctl.config.profiles import PROFILES
@@ -88,7 +89,7 @@ def _setting(setting: Setting, keys: tuple[str | int, ...]) -> list[str]:
         f"`{setting.path}`{mark}",
         allowed(keys),
         _default(setting),
-        setting.field.description or "",
+        description(setting),
         _code(knob.flag),
         _code(knob.vllm_recipe),
         _code(knob.tensorfold),

@@ -31,7 +31,6 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
         validate_default=True,
         allow_inf_nan=False,
     )
@@ -39,9 +38,10 @@ class Section(BaseModel):
 
 @dataclass(frozen=True)
 class Setting:
-    """One leaf of the schema: its dotted path, its pydantic field and its knob."""
+    """One leaf of the schema: its dotted path, its section, its pydantic field and its knob."""
 
     path: str
+    section: type[Section]
     field: FieldInfo
     knob: Knob
 
@@ -74,4 +74,4 @@ def settings(section: type[Section], prefix: str = "") -> Iterator[Setting]:
             yield from settings(inner, f"{path}.")
             continue
         knob = next((m for m in field.metadata if isinstance(m, Knob)), Knob())
-        yield Setting(path, field, knob)
+        yield Setting(path, section, field, knob)

@@ -9,6 +9,7 @@ from config_texts import VALID, given
 
 from glm53ctl.config import knobs
 from glm53ctl.config.catalog import LEAVES
+from glm53ctl.config.docstrings import description
 from glm53ctl.config.explain import render_config, rows, to_yaml
 from glm53ctl.config.profiles import PROFILES
 from glm53ctl.config.sources import load
@@ -60,4 +61,4 @@ def test_the_page_tells_every_setting(tmp_path: Path) -> None:
     page = (tmp_path / "page.md").read_text()
     for path, setting in LEAVES.items():
         assert f"| `{path}`" in page
-        assert setting.field.description, path
+        assert description(setting), path
