@@ -169,4 +169,6 @@ def _report(snapshot: Snapshot, rank: int) -> RankReport | None:
 
 
 def _incidents(config: Config) -> tuple[Incident, ...]:
-    return tuple(reversed(read_incidents(Path(config.paths.state_dir))))
+    """Return them newest first; ranks of one host share the record, and each writes every loss."""
+    newest = reversed(read_incidents(Path(config.paths.state_dir)))
+    return tuple({(i.at, i.code, i.rank, i.epoch): i for i in newest}.values())

@@ -196,8 +196,9 @@ def test_without_a_driver_it_says_why(place):
 def test_incidents_newest_first_with_cause_and_fix(place):
     cause = Finding(code="GPU_XID", severity=Severity.FAIL, message="Xid 79.", fix="Reboot.")
     for at in (1.0, 2.0):
-        incident = Incident(**loss(at, cause=cause).model_dump(), seen_by="rank 0")
-        append_incident(place.root / "state", incident)
+        for seen_by in ("rank 0", "rank 1"):  # of one host: both write the loss down
+            incident = Incident(**loss(at, cause=cause).model_dump(), seen_by=seen_by)
+            append_incident(place.root / "state", incident)
     view = place.look()
     assert [incident.at for incident in view.incidents] == [2.0, 1.0]
     assert view.incidents[0].cause is not None
