@@ -18,6 +18,7 @@ _COUNTERS = {
     "vllm:spec_decode_num_drafts_total": "drafts",
 }
 _BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+_WANTED = (*_COUNTERS, _BY_POSITION)
 """Sample name in vLLM's /metrics and the counter it feeds (summed over its labels)."""
 
 
@@ -25,7 +26,9 @@ def parse_counters(text: str) -> Counters:
     """Read the counters from a Prometheus exposition; what is missing stays 0."""
     values: dict[str, float] = {}
     accepted: dict[int, int] = {}
-    for family in text_string_to_metric_families(text):
+    # The engine has hundreds of samples, and to parse them all would be most of an idle day's work.
+    wanted = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(_WANTED))
+    for family in text_string_to_metric_families(wanted):
         for sample in family.samples:
             if name := _COUNTERS.get(sample.name):
                 values[name] = values.get(name, 0.0) + sample.value
