@@ -734,7 +734,7 @@ def test_a_stop_lets_replies_finish_and_begins_none(api, request):
     if SERVED:
         pytest.skip("the server is not ours to stop")
     pair = request.getfixturevalue("pair")
-    asked = body(max_tokens=600, stream=True, ignore_eos=True)
+    asked = body(max_tokens=1800, stream=True, ignore_eos=True)
     with ThreadPoolExecutor(2) as stopping, api.stream("POST", CHAT, json=asked) as stream:
         lines = stream.iter_lines()
         next(lines)
