@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
 
+from glm53ctl.exposition import samples
 from glm53ctl.supervise.report import Counters
 
 _COUNTERS = {
@@ -17,24 +17,20 @@ _COUNTERS = {
     "vllm:spec_decode_num_accepted_tokens_total": "accepted_tokens",
     "vllm:spec_decode_num_drafts_total": "drafts",
 }
-_BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
-_WANTED = (*_COUNTERS, _BY_POSITION)
 """Sample name in vLLM's /metrics and the counter it feeds (summed over its labels)."""
+_BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 
 
 def parse_counters(text: str) -> Counters:
     """Read the counters from a Prometheus exposition; what is missing stays 0."""
     values: dict[str, float] = {}
     accepted: dict[int, int] = {}
-    # The engine has hundreds of samples, and to parse them all would be most of an idle day's work.
-    wanted = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(_WANTED))
-    for family in text_string_to_metric_families(wanted):
-        for sample in family.samples:
-            if name := _COUNTERS.get(sample.name):
-                values[name] = values.get(name, 0.0) + sample.value
-            elif sample.name == _BY_POSITION:
-                place = int(sample.labels["position"])
-                accepted[place] = accepted.get(place, 0) + int(sample.value)
+    for sample in samples(text, (*_COUNTERS, _BY_POSITION)):
+        if name := _COUNTERS.get(sample.name):
+            values[name] = values.get(name, 0.0) + sample.value
+        elif sample.name == _BY_POSITION:
+            place = int(sample.labels["position"])
+            accepted[place] = accepted.get(place, 0) + int(sample.value)
     whole = {name: value if name == "kv_usage" else int(value) for name, value in values.items()}
     by_position = tuple(accepted[place] for place in sorted(accepted))
     return Counters.model_validate({**whole, "accepted_at": by_position})

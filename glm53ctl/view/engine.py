@@ -5,8 +5,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from prometheus_client.parser import text_string_to_metric_families
-
+from glm53ctl.exposition import samples
 from glm53ctl.supervise.report import Counters
 from glm53ctl.view import histogram
 from glm53ctl.view.model import Acceptance, EngineView, Spread
@@ -69,26 +68,21 @@ class Reading:
 
 
 def read(text: str, at: float) -> Reading:
-    """Read an exposition of vLLM's. Raises ValueError for what is none.
-
-    Only the lines that matter are parsed: an engine tells fifteen hundred.
-    """
+    """Read an exposition of vLLM's. Raises ValueError for what is none."""
     sums: dict[str, float] = {}
     places: dict[int, float] = {}
     buckets: dict[str, dict[float, float]] = {TTFT: {}, ITL: {}}
     pool = None
-    lines = "\n".join(line for line in text.splitlines() if line.startswith(_LINES))
-    for family in text_string_to_metric_families(f"{lines}\n"):
-        for sample in family.samples:
-            if sample.name in buckets:
-                _add(buckets[sample.name], float(sample.labels["le"]), sample.value)
-            elif sample.name == ACCEPTED_AT:
-                _add(places, int(sample.labels["position"]), sample.value)
-            elif sample.name == KV_POOL:
-                tokens = sample.labels.get("kv_cache_size_tokens", "")
-                pool = int(tokens) if tokens.isdigit() else None
-            else:
-                _add(sums, sample.name, sample.value)
+    for sample in samples(text, _LINES):
+        if sample.name in buckets:
+            _add(buckets[sample.name], float(sample.labels["le"]), sample.value)
+        elif sample.name == ACCEPTED_AT:
+            _add(places, int(sample.labels["position"]), sample.value)
+        elif sample.name == KV_POOL:
+            tokens = sample.labels.get("kv_cache_size_tokens", "")
+            pool = int(tokens) if tokens.isdigit() else None
+        else:
+            _add(sums, sample.name, sample.value)
     return Reading(at, sums, pool, places, buckets[TTFT], buckets[ITL])
 
 

@@ -12,7 +12,7 @@ import pytest
 from glm53ctl.demo.run import DemoFiles
 
 from .bed import CHECKOUT, Bed, Product
-from .serving import running
+from .serving import ServingPair, demo_settings, running
 
 REQUIRED_VARIABLE = "GLM53_BED_REQUIRED"
 
@@ -35,6 +35,18 @@ def whole_bed(product: Product) -> Iterator[Bed]:
         pytest.skip(reason)
     with running(bed, product):
         yield bed
+
+
+@pytest.fixture(scope="module")
+def pair(whole_bed: Bed, product: Product, tmp_path_factory: pytest.TempPathFactory) -> ServingPair:
+    """The product installed on both hosts of a bed with no fault in it; nothing is started."""
+    if reason := product.why_not():
+        pytest.skip(reason)
+    whole_bed.heal()
+    settings = demo_settings(DemoFiles(whole_bed.state / "demo"), product)
+    made = ServingPair(whole_bed, tmp_path_factory.mktemp("pair"), settings)
+    made.install()
+    return made
 
 
 @pytest.fixture

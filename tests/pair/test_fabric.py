@@ -7,14 +7,13 @@ serve, and breaks what can break under it.
 import pytest
 from waiting import wait_for
 
-from glm53ctl.demo.run import DemoFiles
 from glm53ctl.facts.host import known
 from glm53ctl.facts.node import NodeFacts
 from glm53ctl.status.snapshot import assemble
 
 from .bed import CHECKOUT, RAIL1, RAIL2, WORKER
 from .faults import BY_NAME
-from .serving import ServingPair, demo_settings
+from .serving import ServingPair
 
 NAMED_SECONDS = 60.0
 """Deadline for a name in the status: a look every 5 s before a start, every 10 s while serving."""
@@ -23,17 +22,6 @@ UNREADABLE = {"gpus"}
 """What the bed has not: a driver. Everything else can be read in a unit's sandbox."""
 
 pytestmark = pytest.mark.engine
-
-
-@pytest.fixture(scope="module")
-def pair(whole_bed, product, tmp_path_factory):
-    if reason := product.why_not():
-        pytest.skip(reason)
-    whole_bed.heal()
-    settings = demo_settings(DemoFiles(whole_bed.state / "demo"), product)
-    made = ServingPair(whole_bed, tmp_path_factory.mktemp("pair"), settings)
-    made.install()
-    return made
 
 
 @pytest.fixture

@@ -10,11 +10,8 @@ import json
 import httpx
 import pytest
 
-from glm53ctl.demo.run import DemoFiles
-
 from .faults import BY_NAME
 from .measure import measure
-from .serving import ServingPair, demo_settings
 from .side import START_SECONDS
 
 REPRESENTATIVE = (
@@ -32,17 +29,6 @@ REPRESENTATIVE = (
 """One of each kind; the rest is the table's."""
 
 pytestmark = pytest.mark.engine
-
-
-@pytest.fixture(scope="module")
-def pair(whole_bed, product, tmp_path_factory):
-    if reason := product.why_not():
-        pytest.skip(reason)
-    whole_bed.heal()
-    settings = demo_settings(DemoFiles(whole_bed.state / "demo"), product)
-    made = ServingPair(whole_bed, tmp_path_factory.mktemp("pair"), settings)
-    made.install()
-    return made
 
 
 def test_both_hosts_boot_into_service(pair):

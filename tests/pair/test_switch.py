@@ -8,9 +8,6 @@ import json
 
 import pytest
 
-from glm53ctl.demo.run import DemoFiles
-
-from .serving import ServingPair, demo_settings
 from .side import START_SECONDS
 
 pytestmark = pytest.mark.engine
@@ -19,15 +16,10 @@ SWITCH_SECONDS = 3 * START_SECONDS
 
 
 @pytest.fixture(scope="module")
-def pair(whole_bed, product, tmp_path_factory):
-    if reason := product.why_not():
-        pytest.skip(reason)
-    whole_bed.heal()
-    settings = demo_settings(DemoFiles(whole_bed.state / "demo"), product)
-    made = ServingPair(whole_bed, tmp_path_factory.mktemp("pair"), settings)
-    made.install()
-    made.bed.reboot(*made.hosts)
-    return made
+def pair(pair):
+    """The installed pair, booted."""
+    pair.bed.reboot(*pair.hosts)
+    return pair
 
 
 def switch(pair, rank: int, *words: str) -> tuple[int, str]:
