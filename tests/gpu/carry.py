@@ -36,21 +36,21 @@ IMAGE_HAS = (
 )
 """Packages of the lock that an image with CUDA 13 and a torch of its own has."""
 
-OURS = ("sdnotify==0.3.2", "exllamav3==1.6.5")
-"""What our programs need and the engine's lock lacks; of exllamav3 only the sources are used."""
+SOURCES = ("sdnotify==0.3.2",)
+"""What our programs need and the engine's lock lacks: pure Python without a published wheel."""
 
-PLATFORMS = ("manylinux_2_39", "manylinux_2_35", "manylinux_2_34", "manylinux_2_31",
-             "manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17",
-             "manylinux2014", "manylinux_2_12", "manylinux2010", "manylinux_2_5",
-             "manylinux1")  # fmt: skip
-"""pip matches them one by one."""
+PLATFORMS = (
+    *(f"manylinux_2_{minor}" for minor in range(39, 4, -1)),
+    "manylinux2014", "manylinux2010", "manylinux1",
+)  # fmt: skip
+"""Up to glibc 2.39; pip matches them one by one."""
 
 
 def requirements(lock: str) -> list[str]:
     """Return `name==version` of what is carried, from the text of a lock."""
     found = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", lock, re.MULTILINE)
     carried = (f"{n}=={v}" for n, v in found if not re.fullmatch(IMAGE_HAS, n.lower()))
-    return [*carried, *OURS]
+    return list(carried)
 
 
 def pack(wheels: Path, out: Path, piece_bytes: int) -> list[Path]:
@@ -181,6 +181,8 @@ def fetch(wheels: Path) -> None:
          *requirements(LOCK.read_text())],
         check=True,
     )  # fmt: skip
+    built = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(wheels)]
+    subprocess.run([*built, *SOURCES], check=True)
 
 
 def main() -> int:

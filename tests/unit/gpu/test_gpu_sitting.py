@@ -195,8 +195,9 @@ def two_ranks():
     made = []
 
     def start(title):
-        code = "import time; time.sleep(600)"
-        made.append(subprocess.Popen([sys.executable, "-c", code, title]))
+        code = "import time; print(flush=True); time.sleep(600)"
+        made.append(subprocess.Popen([sys.executable, "-c", code, title], stdout=subprocess.PIPE))
+        made[-1].stdout.readline()  # until it runs, its title is that of the process it came from
         return psutil.Process(made[-1].pid)
 
     ranks = [[start("main"), start("VllmWorker-0")] for _ in range(2)]
@@ -204,7 +205,7 @@ def two_ranks():
     for process in made:
         process.send_signal(signal.SIGCONT)
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 def test_the_named_process_is_hurt_and_times_are_taken(two_ranks):

@@ -127,7 +127,7 @@ def test_who_may_write(mode, owner, group, writable):
         (OSError(28, "No space left on device", "/w/x"), "FETCH_DISK_FULL"),
         (OSError(30, "Read-only file system", "/w/x"), "CACHE_NOT_WRITABLE"),
         (OSError(13, "Permission denied", "/w/x"), "CACHE_NOT_WRITABLE"),
-        (OSError(5, "Input/output error", "/w/x"), "WEIGHTS_UNREADABLE"),
+        (OSError(5, "Input/output error", "/w/x"), "FETCH_DISK_FAILED"),
         (OSError(122, "Disk quota exceeded"), "FETCH_DISK_FAILED"),
         (OSError("certificate verify failed: certificate is not yet valid"), "TIME_SKEW"),
         (OSError("certificate verify failed: certificate has expired"), "TIME_SKEW"),
