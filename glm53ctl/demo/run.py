@@ -147,11 +147,11 @@ def _record(files: DemoFiles, engine: Path, watch: Watch) -> str:
         pair.stop()
 
 
-def start(pair: LocalPair, watch: Watch) -> Snapshot:
+def start(pair: LocalPair, watch: Watch, limit_seconds: float = START_LIMIT_SECONDS) -> Snapshot:
     """Start a pair and wait until it serves. Raises UserError when it cannot or does not."""
     require_startable(pair.config)
     pair.start()
-    limit = time.monotonic() + START_LIMIT_SECONDS
+    limit = time.monotonic() + limit_seconds
     while True:
         if not pair.tend():
             raise UserError("STOPPED", "the pair was stopped.", exit_code=EXIT_NOT_READY)

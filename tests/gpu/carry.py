@@ -26,7 +26,7 @@ from typing import IO
 REPOSITORY = Path(__file__).parents[2]
 LOCK = REPOSITORY / "lock/engine-cuda-aarch64.txt"
 LISTED = "pieces.json"
-PIECE_MIB = 40
+PIECE_MIB = 58
 
 IMAGE_HAS = (
     r"nvidia-(cublas|cufft|cufile|curand|cusolver|cusparse|cusparselt-cu13|cudnn-cu13|nvshmem-cu13"
@@ -157,19 +157,22 @@ class _Joined(io.RawIOBase):
 def install(store: Path, prefix: Path) -> None:
     """Make an environment that has the wheels, then our programs, then what the image has."""
     wheels = unpack(store, store / "wheels")
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(prefix)], check=True)
+    made = [sys.executable, "-m", "venv", "--without-pip", "--clear", str(prefix)]
+    subprocess.run(made, check=True)
     python = str(prefix / "bin/python")
-    said = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site, image = (
-        Path(subprocess.run([p, "-c", said], capture_output=True, text=True, check=True).stdout)
-        for p in (python, sys.executable)
-    )
-    # A line of a .pth file comes last in the path: the environment's own packages win.
-    (Path(str(site).strip()) / "image.pth").write_text(str(image))
-    pip = [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index",
+           "--no-deps", "--no-compile"]  # fmt: skip
     subprocess.run([*pip, *map(str, wheels)], check=True)
     ours = [str(REPOSITORY), str(REPOSITORY / "overlay")]
     subprocess.run([*pip, "--no-build-isolation", *ours], check=True)
+    # A line of a .pth file comes last in the path: the environment's own packages win.
+    site, image = (_site_packages(each) for each in (python, sys.executable))
+    (site / "image.pth").write_text(f"{image}\n")
+
+
+def _site_packages(python: str) -> Path:
+    asked = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    return Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
 
 
 def fetch(wheels: Path) -> None:

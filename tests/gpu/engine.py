@@ -8,16 +8,20 @@ result. `--dry-run` says what would run, and reads its results from what is in -
 Exit status 1 when something that must hold does not.
 """
 
-import argparse
+import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import sitting
 from sitting import Server, Steps, compare, logit_error, unpacked
+
+from glm53ctl.config.schema import Config
 
 LAYOUT = "glm5_next_real"
 COMMAND = "python tests/gpu/engine.py --engine ENGINE --exl DIR --out DIR"
@@ -33,17 +37,24 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 """The engine's starts: which checkpoint, and what of the configuration is otherwise."""
 
 
+def configured(root: Path, engine: Path, name: str) -> Config:
+    """Return the configuration of a start, written below `root`."""
+    checkpoint, changes = RUNS[name]
+    values = sitting.settings(root, engine, checkpoint, list(RUNS).index(name), **changes)
+    values["paths"] = {"state_dir": str(root / "state"), "run_dir": str(root / "run")}
+    return sitting.read(root / f"{name}.yaml", values)
+
+
 def serve(root: Path, engine: Path, name: str) -> dict[str, Any]:
     """Start one engine, ask it everything, and return what it said."""
-    checkpoint, changes = RUNS[name]
-    values = sitting.settings(root, engine, checkpoint, **changes)
-    values["paths"] = {"state_dir": str(root / "engine"), "run_dir": str(root / "run")}
-    config = sitting.read(root / f"{name}.yaml", values)
-    log = root / f"{name}.log"
-    with Server(config, log) as server:
-        answers = sitting.ask_all(server.url)
+    config, log = configured(root, engine, name), root / f"{name}.log"
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(list(RUNS).index(name) % len(sitting.devices()))
+    with contextlib.ExitStack() as stack:
+        with sitting.starting(root):
+            server = stack.enter_context(Server(config, log))
+        stack.enter_context(sitting.measuring(root))
         result: dict[str, Any] = {
-            "answers": sitting.packed(answers),
+            "answers": sitting.packed(sitting.ask_all(server.url)),
             "argv": sitting.argv_of(config),
             "step_ms": round(sitting.step_ms(server.url), 3),
             "prefix_hit": sitting.prefix_hit(server.url),
@@ -59,19 +70,34 @@ def serve(root: Path, engine: Path, name: str) -> dict[str, Any]:
 
 
 def prepare(root: Path, engine: Path, sources: Path) -> dict[str, Any]:
-    """Build exllamav3's kernels into the engine, and write the checkpoints."""
+    """Build exllamav3's kernels into the engine, and beside that write the checkpoints."""
     import extension
 
-    built = extension.build(sources.resolve(), root / "ext")
+    with ThreadPoolExecutor() as pool:
+        written = pool.submit(sitting.make_checkpoints, root, LAYOUT, "cuda")
+        built = Path(str(extension.build(sources.resolve(), root / "ext").__file__))
+        written.result()
+    said = "import sysconfig; print(sysconfig.get_path('purelib'))"
     site = subprocess.run(
-        [engine / "bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        capture_output=True,
-        text=True,
-        check=True,
+        [engine / "bin/python", "-c", said], capture_output=True, text=True, check=True
     ).stdout.strip()
-    shutil.copy(str(built.__file__), site)
-    sitting.make_checkpoints(root, LAYOUT, "cuda")
-    return {"extension": Path(str(built.__file__)).name}
+    shutil.copy(built, site)
+    hear_nccl(engine)
+    return {"extension": built.name}
+
+
+def hear_nccl(engine: Path) -> None:
+    """Let `vllm` leave out its own all-reduce through NVLink where NCCL may not use NVLink.
+
+    vLLM sees that both GPUs are of one host, whatever NCCL is told: only this flag is heard. The
+    product has no such wrapper; between two hosts there is nothing to leave out.
+    """
+    vllm, plain = engine / "bin/vllm", engine / "bin/vllm.plain"
+    vllm.rename(plain)
+    vllm.write_text(
+        f'#!/bin/sh\nexec {plain} "$@" ${{NCCL_P2P_DISABLE:+--disable-custom-all-reduce}}\n'
+    )
+    vllm.chmod(0o755)
 
 
 def result(done: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -116,24 +142,22 @@ def failed(found: dict[str, Any]) -> list[str]:
 
 def main() -> int:
     """Run what is left to run; write the result when all of it is there."""
-    parser = argparse.ArgumentParser(description="The whole engine on one GPU.")
-    parser.add_argument("--engine", type=Path, required=True)
-    parser.add_argument("--exl", type=Path, help="exllamav3_ext of the 1.6.5 wheel")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--state", type=Path, default=Path("/tmp/glm53-sitting"))
+    parser = sitting.parser("The whole engine on one GPU.")
     parser.add_argument("--only", choices=RUNS, nargs="*", help="these starts alone")
-    parser.add_argument("--dry-run", action="store_true")
     given = parser.parse_args()
     root, steps = given.state, Steps(given.state / "steps")
     if given.dry_run:
-        for name, (checkpoint, changes) in RUNS.items():
-            values = sitting.settings(root, given.engine, checkpoint, **changes)
-            config = sitting.read(root / f"{name}.yaml", values)
-            print(f"{name}: {sitting.argv_of(config)}")
+        for name in RUNS:
+            print(f"{name}: {sitting.argv_of(configured(root, given.engine, name))}")
     else:
         steps.run("prepare", lambda: prepare(root, given.engine, given.exl))
-        for name in given.only or RUNS:
-            steps.run(name, lambda name=name: serve(root, given.engine, name))
+        if given.together:
+            sitting.together(
+                __file__, sitting.shared(given), given.only or list(RUNS), given.together
+            )
+        else:
+            for name in given.only or RUNS:
+                steps.run(name, lambda name=name: serve(root, given.engine, name))
     kept = {name: steps.folder / f"{name}.json" for name in RUNS}
     if missing := [name for name, path in kept.items() if not path.exists()]:
         print(f"still to run: {' '.join(missing)}")

@@ -4,6 +4,9 @@ Steps of a run are kept one by one, so a run that was cut off goes on where it w
 be lent for ten minutes at a time, and a first start compiles for half of that.
 """
 
+import argparse
+import contextlib
+import fcntl
 import json
 import os
 import platform
@@ -12,7 +15,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -25,10 +29,11 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[1] / "overlay"), str(HERE
 
 from glm53ctl.config.schema import Config  # noqa: E402
 from glm53ctl.config.sources import load  # noqa: E402
-from glm53ctl.facts.ports import free_ports  # noqa: E402
 from glm53ctl.plan import plan_rank  # noqa: E402
 
 START_SECONDS = 560.0
+FIRST_PORT = 21000
+"""Below the ports that the kernel gives out, so that servers beside each other share none."""
 ASK_SECONDS = 180.0
 PROMPTS = (
     "What keeps two ranks in step?",
@@ -116,6 +121,29 @@ def logit_error(one: Sequence[Answer], other: Sequence[Answer]) -> float:
     return (squares / wanted) ** 0.5
 
 
+# --- the command line -----------------------------------------------------------------------------
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """Return a parser with what both programs are told."""
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--engine", type=Path, required=True)
+    made.add_argument("--exl", type=Path, help="exllamav3_ext of the 1.6.5 wheel")
+    made.add_argument("--out", type=Path, required=True)
+    made.add_argument("--state", type=Path, default=Path("/tmp/glm53-sitting"))
+    made.add_argument(
+        "--together", type=int, metavar="N", help="steps beside each other, N of them"
+    )
+    made.add_argument("--dry-run", action="store_true")
+    return made
+
+
+def shared(given: argparse.Namespace) -> list[str]:
+    """Return the options that a step in a process of its own is given again."""
+    names = ("engine", "exl", "out", "state")
+    return [word for name in names for word in (f"--{name}", str(getattr(given, name)))]
+
+
 # --- steps that are kept --------------------------------------------------------------------------
 
 
@@ -140,6 +168,39 @@ class Steps:
         fresh.replace(path)
         self.log(f"{name}: {result['seconds']} s")
         return result
+
+
+def together(script: str, options: Sequence[str], names: Sequence[str], limit: int) -> None:
+    """Do steps beside each other, each in a process of its own; what fails is said, and left out.
+
+    `limit` is how many at a time. Each is the script itself with `--only` and the step's name.
+    """
+
+    def one(name: str) -> None:
+        command = [sys.executable, script, *options, "--only", name]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        print(f"--- {name} (exit status {done.returncode})\n{done.stdout}", flush=True)
+
+    with ThreadPoolExecutor(limit) as pool:
+        list(pool.map(one, names))
+
+
+@contextlib.contextmanager
+def starting(root: Path) -> Iterator[None]:
+    """Say to the steps beside this one that an engine starts: until it is up, none measures."""
+    yield from _locked(root, fcntl.LOCK_SH)
+
+
+@contextlib.contextmanager
+def measuring(root: Path) -> Iterator[None]:
+    """Wait until no engine starts and no other step measures, and keep it so."""
+    yield from _locked(root, fcntl.LOCK_EX)
+
+
+def _locked(root: Path, how: int) -> Iterator[None]:
+    with (root / "measuring.lock").open("w") as file:
+        fcntl.flock(file, how)
+        yield
 
 
 def packed(answers: Sequence[Answer]) -> list[dict[str, Any]]:
@@ -169,20 +230,30 @@ def make_checkpoints(root: Path, layout: str, device: str) -> None:
     draft.write(root / "draft", root / "exl3")
 
 
-def settings(root: Path, engine: Path, name: str, **changes: Any) -> dict[str, Any]:
-    """Return the configuration of one rank on this host; `name` is the checkpoint below `root`."""
-    api, master, link = free_ports(3)
+def settings(root: Path, engine: Path, name: str, place: int, **changes: Any) -> dict[str, Any]:
+    """Return the configuration of one rank on this host; `name` is the checkpoint below `root`.
+
+    `place` is the step's own number: engines beside each other need ports of their own. They share
+    a GPU, so none claims a part of it; the KV cache has its size in bytes.
+    """
+    api, master, link = (FIRST_PORT + 10 * place + port for port in range(3))
     base: dict[str, Any] = {
         "profile": "vllm-recipe",
         "nodes": [{"name": "gpu-0", "address": "127.0.0.1"}],
         "engine": {
             "prefix": str(engine),
+            # Multicast over NVLink can take a shared host's GPUs out of service.
             "extra_env": {
-                # Multicast over NVLink can take a shared host's GPUs out of service.
                 "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
                 "NVSHMEM_DISABLE_NVLS": "1",
                 "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+                "VLLM_ALLREDUCE_USE_FLASHINFER": "0",
             },
+            # FlashInfer's own all-reduce, which vLLM fuses in on Hopper and not on GB10.
+            "extra_args": [
+                "--compilation-config",
+                '{"pass_config":{"fuse_allreduce_rms":false}}',
+            ],
         },
         "weights": {
             "source": "local",
@@ -191,7 +262,7 @@ def settings(root: Path, engine: Path, name: str, **changes: Any) -> dict[str, A
         },
         "licenses": {"accept": ["ShapleyMCG-1.0", "CC-BY-NC-ND-4.0"]},
         "serve": {"model_name": "tiny", "max_model_len": 4096, "max_num_batched_tokens": 1024},
-        "kv": {"dtype": "fp8", "bytes": 8 << 30},
+        "kv": {"dtype": "fp8", "bytes": 4 << 30, "gpu_memory_utilization": 0.1},
         "spec": {"method": "none"},
         "media": {"enable": False},
         "thinking": {"template": "checkpoint", "suppress_stops": False},
@@ -353,11 +424,15 @@ def described(command: str) -> dict[str, Any]:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             versions[name] = None
-    devices: list[str] = []
-    try:
-        asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-        said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-        devices = said.strip().splitlines()
-    except (OSError, subprocess.CalledProcessError):
-        pass
-    return {"device": devices, "versions": versions, "command": command}
+    return {"device": devices(), "versions": versions, "command": command}
+
+
+def devices() -> list[str]:
+    """Return the GPUs of this machine and their driver."""
+    return smi("name,driver_version")
+
+
+def smi(query: str) -> list[str]:
+    """Return what nvidia-smi says of each GPU."""
+    asked = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()

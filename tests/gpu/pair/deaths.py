@@ -15,8 +15,8 @@ import psutil
 Part = Literal["worker", "main"]
 When = Literal["idle", "serving"]
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
-LIMIT_SECONDS = 330.0
-"""Longer than vLLM's own limit for a step (300 s) and than NCCL's first word."""
+LIMIT_SECONDS = 180.0
+"""Longer than the limit for a step that the plan gives vLLM (120 s)."""
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,13 @@
 """Two ranks on two GPUs of one host, over NCCL: right, as planned, and dead as they should be.
 
-    ENGINE/bin/python tests/gpu/pair/nccl.py --engine ENGINE --exl DIR --out DIR [--state DIR]
+    ENGINE/bin/python tests/gpu/pair/nccl.py --engine ENGINE --exl DIR --out DIR --together 13
 
 Once over NVLink or shared memory, once with `NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1`, which makes
-the ranks speak over sockets as two hosts do. Steps that are done are not done again: call it until
-it prints its result. `--dry-run` says what would run. Exit status 1 when something that must hold
-does not. ENGINE and DIR are those of `tests/gpu/engine.py`.
+the ranks speak over sockets as two hosts do; the deaths are seen over sockets. Steps that are done
+are not done again: call it until it prints its result. `--dry-run` says what would run. Exit
+status 1 when something that must hold does not. ENGINE and DIR are those of `tests/gpu/engine.py`.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -36,8 +35,9 @@ from glm53ctl.demo.run import start  # noqa: E402
 from glm53ctl.plan import launch_env, plan_rank  # noqa: E402
 from glm53ctl.status.snapshot import gather  # noqa: E402
 from glm53ctl.supervise.local import LocalPair  # noqa: E402
+from glm53ctl.supervise.proctree import descendants  # noqa: E402
 
-COMMAND = "python tests/gpu/pair/nccl.py --engine ENGINE --exl DIR --out DIR"
+COMMAND = "python tests/gpu/pair/nccl.py --engine ENGINE --exl DIR --out DIR --together 13"
 SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 LATE_SECONDS = 30.0
 LONG_TOKENS = 3000
@@ -59,25 +59,34 @@ class GpuPair(LocalPair):
 def configured(
     root: Path, engine: Path, name: str, link: str, ranks: int, **changes: Any
 ) -> Config:
-    """Return the configuration of a step, written below `root`."""
-    folder = root / name
+    """Return the configuration of a step, written below `root`.
+
+    Each has its own ports, sockets and logs; what is compiled is shared.
+    """
+    folder = root / filed(name)
     folder.mkdir(parents=True, exist_ok=True)
     token = folder / "token"
     if not token.exists():
         token.touch(mode=0o600)
         token.write_text(secrets.token_hex(32) + "\n")
-    values = sitting.settings(root, engine, "exl3", **changes)
+    place = len(single.RUNS) + ALL.index(name)
+    values = sitting.settings(root, engine, "exl3", place, **changes)
     values["nodes"] = [{"name": f"gpu-{rank}", "address": "127.0.0.1"} for rank in range(ranks)]
     values["engine"]["extra_env"] |= LINKS[link]
     values["link"] = {"token_file": str(token)}
-    values["paths"] = {"state_dir": str(root / "state"), "run_dir": str(folder / "run")}
+    state = folder / "state"
+    state.mkdir(exist_ok=True)
+    if not (state / "cache").is_symlink():
+        (root / "state/cache").mkdir(parents=True, exist_ok=True)
+        (state / "cache").symlink_to(root / "state/cache")
+    values["paths"] = {"state_dir": str(state), "run_dir": str(root / f"run{place}")}
     values["supervise"] = {"backoff_seconds": 0.5, "crash_limit": 100}
     return sitting.read(folder / "config.yaml", values)
 
 
 def config_path(root: Path, name: str) -> Path:
     """Return where `configured` wrote a step's configuration."""
-    return root / name / "config.yaml"
+    return root / filed(name) / "config.yaml"
 
 
 # --- the pair, bare and supervised ----------------------------------------------------------------
@@ -193,7 +202,7 @@ def supervised(config: Config, path: Path) -> Iterator[tuple[Pair, str]]:
 
     tender = threading.Thread(target=tend)
     try:
-        start(pair, lambda snapshot: None)
+        start(pair, lambda snapshot: None, sitting.START_SECONDS)
         tender.start()
         first = gather(config).epoch
 
@@ -227,18 +236,21 @@ def served(root: Path, engine: Path, name: str, link: str, ranks: int, mode: str
     pair = GpuPair(config, ["--config", str(config_path(root, name))])
     url = plan_rank(config, 0).base_url or ""
     try:
-        start(pair, lambda snapshot: None)
-        answers = sitting.ask_all(url)
-        step = round(sitting.step_ms(url), 3)
-        used = gpu_mib()
+        with sitting.starting(root):
+            start(pair, lambda snapshot: None, sitting.START_SECONDS)
+        with sitting.measuring(root):
+            answers = sitting.ask_all(url)
+            step = round(sitting.step_ms(url), 3)
+            used = gpu_mib()
     finally:
         pair.stop()
-    logs = sorted((root / "state/logs").glob("rank*-*.log"))[-ranks:]
+    folder = Path(config.paths.state_dir) / "logs"
+    logs = [max(folder.glob(f"rank{rank}-*.log")) for rank in range(ranks)]
     said = [log.read_text(errors="replace") for log in logs]
     return {
         "answers": sitting.packed(answers),
         "step_ms": step,
-        "gpu_mib": used[:ranks],
+        "gpu_mib": used,
         "weight_gib": [sitting.loaded_gib(text) for text in said],
         "graphs": sitting.graphs_captured(said[0]),
         "argv": sitting.argv_of(config),
@@ -246,18 +258,26 @@ def served(root: Path, engine: Path, name: str, link: str, ranks: int, mode: str
 
 
 def gpu_mib() -> list[int]:
-    """Return the memory in use on each GPU."""
-    asked = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    """Return the memory in use on each GPU by what was started here."""
+    asked = ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory",
+             "--format=csv,noheader,nounits"]  # fmt: skip
     said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    return [int(line) for line in said.split()]
+    ours = {process.pid for process in descendants()}
+    used: dict[str, int] = {}
+    for line in said.splitlines():
+        gpu, pid, mib = line.split(", ")
+        if int(pid) in ours:
+            used[gpu] = used.get(gpu, 0) + int(mib)
+    return list(used.values())
 
 
 def died(root: Path, engine: Path, fault: Fault, kind: str, link: str) -> dict[str, Any]:
     """Start a fresh pair, do one fault to it, and return what was measured."""
-    name = f"{kind}-{link}"
-    config = configured(root, engine, name, link, 2)
+    name = f"{kind}-{link}: {fault.name}"
+    small = {"kv": {"bytes": 2 << 30}}  # all of them share two GPUs
+    config = configured(root, engine, name, link, 2, **small)
     if kind == "bare":
-        with bare(config, root) as (pair, _):
+        with bare(config, config_path(root, name).parent) as (pair, _):
             return suffer(fault, pair).row()
     with supervised(config, config_path(root, name)) as (pair, _):
         return suffer(fault, pair).row()
@@ -294,13 +314,17 @@ def plan(links: list[str]) -> list[str]:
     names = [f"tp1-{mode}" for mode in MODES]
     for link in links:
         names += [f"tp2-{link}-{mode}" for mode in MODES]
-    for link in links:
-        names += [f"late-{link}"]
-        names += [f"{kind}-{link}: {fault.name}" for fault in faults() for kind in KINDS]
+    if DYING in links:
+        names += [f"late-{DYING}"]
+        names += [f"{kind}-{DYING}: {fault.name}" for kind in KINDS for fault in faults()]
     return names
 
 
-KINDS = ("bare", "supervised")
+DYING = "sockets"
+"""The link over which ranks die: between two hosts there is no other."""
+KINDS = ("supervised", "bare")
+ALL = plan(list(LINKS))
+"""Every step; its place is its number."""
 
 
 def do(root: Path, engine: Path, name: str) -> dict[str, Any]:
@@ -336,10 +360,11 @@ def result(done: dict[str, dict[str, Any]], links: list[str]) -> dict[str, Any]:
                 "gpu_mib": both["gpu_mib"],
                 "graphs": both["graphs"],
             }
-        found["deaths"][link] = {
-            "late": done[f"late-{link}"],
+    if DYING in links:
+        found["deaths"] = {
+            "late": done[f"late-{DYING}"],
             **{
-                fault.name: {kind: done[f"{kind}-{link}: {fault.name}"] for kind in KINDS}
+                fault.name: {kind: done[f"{kind}-{DYING}: {fault.name}"] for kind in KINDS}
                 for fault in faults()
             },
         }
@@ -353,30 +378,25 @@ def failed(found: dict[str, Any]) -> list[str]:
         for name, link in found["links"].items()
         if not link["tokens_equal"] or link["worst_logprob"] > sitting.WITHIN
     ]
-    for link, deaths in found["deaths"].items():
-        for fault, row in deaths.items():
-            mine = row if fault == "late" else row["supervised"]
-            if mine["back"] is None:
-                wrong.append(f"{link}, {fault}: the pair did not come back")
+    for fault, row in found["deaths"].items():
+        mine = row if fault == "late" else row["supervised"]
+        if mine["back"] is None:
+            wrong.append(f"{fault}: the pair did not come back")
     return wrong
 
 
 def main() -> int:
     """Do what is left to do; write the result when all of it is there."""
-    parser = argparse.ArgumentParser(description="Two ranks over NCCL on two GPUs.")
-    parser.add_argument("--engine", type=Path, required=True)
-    parser.add_argument("--exl", type=Path, help="exllamav3_ext of the 1.6.5 wheel")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--state", type=Path, default=Path("/tmp/glm53-sitting"))
+    parser = sitting.parser("Two ranks over NCCL on two GPUs.")
     parser.add_argument("--links", choices=LINKS, nargs="+", default=list(LINKS))
     parser.add_argument("--only", nargs="*", help="steps whose names begin so")
-    parser.add_argument("--dry-run", action="store_true")
     given = parser.parse_args()
     steps = Steps(given.state / "pair")
     names = plan(given.links)
     if given.dry_run:
         for mode, changes in MODES.items():
-            config = configured(given.state, given.engine, f"dry-{mode}", "sockets", 2, **changes)
+            name = f"tp2-nvlink-{mode}"
+            config = configured(given.state, given.engine, name, "nvlink", 2, **changes)
             for rank in (0, 1):
                 print(f"{mode}, rank {rank}: {' '.join(plan_rank(config, rank, 'lo').argv)}")
         print(*names, sep="\n")
@@ -384,8 +404,11 @@ def main() -> int:
         Steps(given.state / "steps").run(
             "prepare", lambda: single.prepare(given.state, given.engine, given.exl)
         )
-        for name in names:
-            if not given.only or name.startswith(tuple(given.only)):
+        asked = [n for n in names if not given.only or n.startswith(tuple(given.only))]
+        if given.together:
+            sitting.together(__file__, sitting.shared(given), asked, given.together)
+        else:
+            for name in asked:
                 steps.run(filed(name), lambda name=name: do(given.state, given.engine, name))
     kept = {name: steps.folder / f"{filed(name)}.json" for name in names}
     if missing := [name for name, path in kept.items() if not path.exists()]:

@@ -251,5 +251,5 @@ def test_what_the_pair_shows_is_put_together():
     done["tp2-sockets-none"] = served | {"answers": OTHER}
     assert nccl.failed(nccl.result(done, ["sockets"])) == [
         "sockets none: other tokens",
-        "sockets, kill main of rank 0, idle: the pair did not come back",
+        "kill main of rank 0, idle: the pair did not come back",
     ]

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# The whole sitting on a machine with two GPUs, after `carry.py take` has all pieces in STORE:
+#
+#     tests/gpu/whole.sh STORE STATE OUT
+#
+# Called again it goes on where it was. What takes long runs beside each other: the first starts
+# compile, and a dead pair is mostly waited for.
+set -uo pipefail
+store=$1 state=$2 out=$3
+cd "$(dirname "$0")/../.." || exit
+mkdir -p "$state" "$out"
+engine=$state/engine
+
+if [ ! -e "$engine/installed" ]; then
+    python3 tests/gpu/carry.py install "$store" "$engine" || exit
+    python3 -m zipfile -e "$store"/wheels/exllamav3-*.whl "$state/exl" || exit
+    touch "$engine/installed"
+fi
+export PATH=$engine/bin:$PATH
+with=(--engine "$engine" --exl "$state/exl/exllamav3/exllamav3_ext" --state "$state" --out "$out")
+
+python tests/gpu/engine.py "${with[@]}" --only || exit # prepares
+python tests/gpu/engine.py "${with[@]}" --together 6 &
+python tests/gpu/pair/nccl.py "${with[@]}" --only tp --together 6
+wait
+python tests/gpu/pair/nccl.py "${with[@]}" --only late supervised --together 13
+python tests/gpu/pair/nccl.py "${with[@]}" --only bare --together 12
