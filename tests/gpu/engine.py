@@ -93,6 +93,8 @@ def hear_nccl(engine: Path) -> None:
     product has no such wrapper; between two hosts there is nothing to leave out.
     """
     vllm, plain = engine / "bin/vllm", engine / "bin/vllm.plain"
+    if plain.exists():
+        return
     vllm.rename(plain)
     vllm.write_text(
         f'#!/bin/sh\nexec {plain} "$@" ${{NCCL_P2P_DISABLE:+--disable-custom-all-reduce}}\n'

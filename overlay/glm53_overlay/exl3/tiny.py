@@ -95,10 +95,15 @@ LAYOUTS["glm5_next_real"] = LAYOUTS["glm5_next_text"] | {
     "max_position_embeddings": 65536,
     "initializer_range": 4096**-0.5,
 }
-"""GLM-5.3-Flash's widths in four layers with 16 experts, for a GPU: its kernels know no others."""
+"""GLM-5.3-Flash's widths in four layers with 16 experts, for a GPU: its kernels know no others.
+
+Written as the real checkpoint is, text and vision together: vLLM drafts with its own layer (MTP)
+only then.
+"""
 
 MODEL_TYPES = {"glm5_next_real": "glm5_next_text"}
 """The name that transformers knows, where a layout has another."""
+WHOLE = "Glm5NextForConditionalGeneration"
 
 QUANTIZATION = {
     "quant_method": "exl3",
@@ -129,7 +134,8 @@ def write(
     `device` is where experts are decoded for the twin; real widths take minutes on a CPU.
     """
     config = make_config(layout, tokenizer)
-    native = _native(config, seed)
+    whole = layout in MODEL_TYPES
+    native = _native(config, seed, whole)
     packed: Tensors = {}
     dense: Tensors = {}
     generator = torch.Generator().manual_seed(seed)
@@ -143,7 +149,8 @@ def write(
             twin = dequantize(trellis.to(device), suh.to(device), svh.to(device), CODEBOOK)
             dense[f"{name}.weight"] = twin.T.to(_dtype(layout)).contiguous().cpu()
     native = {name: tensor.to(_dtype(layout)) for name, tensor in native.items()}
-    described = config.to_dict() | {"dtype": str(_dtype(layout)).removeprefix("torch.")}
+    described = _whole(config).to_dict() | {"architectures": [WHOLE]} if whole else config.to_dict()
+    described["dtype"] = str(_dtype(layout)).removeprefix("torch.")
     quantized = described | {"quantization_config": QUANTIZATION}
     for name, experts, settings in (("exl3", packed, quantized), ("dense", dense, described)):
         _checkpoint(out / name, native | experts, settings, tokenizer)
@@ -163,18 +170,23 @@ def _dtype(layout: str) -> torch.dtype:
     return torch.bfloat16 if layout in MODEL_TYPES else torch.float32
 
 
-def _native(config: PretrainedConfig, seed: int) -> Tensors:
-    """Return all tensors but the routed experts', by their names in a checkpoint."""
+def _native(config: PretrainedConfig, seed: int, whole: bool) -> Tensors:
+    """Return all tensors but the routed experts', by their names in a checkpoint.
+
+    `whole` is with the vision tower, and with the names of such a checkpoint.
+    """
     torch.manual_seed(seed)
     with tempfile.TemporaryDirectory() as scratch:
         random_model(config).save_pretrained(scratch)  # undoes what transformers fuses
         files = Path(scratch).glob("*.safetensors")
         tensors = {name: tensor for file in files for name, tensor in load_file(file).items()}
-    kept = {
-        name.replace("model.language_model.", "model."): tensor
-        for name, tensor in tensors.items()
-        if ".mlp.experts." not in name and "model.visual." not in name
-    }
+    kept = {name: tensor for name, tensor in tensors.items() if ".mlp.experts." not in name}
+    if not whole:
+        kept = {
+            name.replace("model.language_model.", "model."): tensor
+            for name, tensor in kept.items()
+            if "model.visual." not in name
+        }
     for name, tensor in kept.items():
         if tensor.dim() > 1 and not tensor.any():  # left at zero, it would do nothing
             kept[name] = torch.randn(tensor.shape) * config.initializer_range
@@ -185,11 +197,14 @@ def random_model(config: PretrainedConfig) -> PreTrainedModel:
     """Return a model with random weights. Of Glm5Next there is only the whole, eyes included."""
     if config.model_type != "glm5_next_text":
         return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    return AutoModelForImageTextToText.from_config(_whole(config), dtype=torch.float32)
+
+
+def _whole(text: PretrainedConfig) -> PretrainedConfig:
+    """Return the configuration of a model with a small vision tower before the language model."""
     vision = {"depth": 1, "hidden_size": 64, "intermediate_size": 64, "num_heads": 2}
-    whole = AutoConfig.for_model(
-        "glm5_next", text_config=config.to_dict(), vision_config=vision | {"out_hidden_size": 64}
-    )
-    return AutoModelForImageTextToText.from_config(whole, dtype=torch.float32)
+    vision["out_hidden_size"] = text.hidden_size
+    return AutoConfig.for_model("glm5_next", text_config=text.to_dict(), vision_config=vision)
 
 
 def _mtp(native: Tensors, config: PretrainedConfig) -> Iterator[tuple[str, Tensor]]:
@@ -198,10 +213,11 @@ def _mtp(native: Tensors, config: PretrainedConfig) -> Iterator[tuple[str, Tenso
     Embedding and output head are the model's own, as in the real checkpoint.
     """
     last, new = config.num_hidden_layers - 1, config.num_hidden_layers
-    for name, tensor in native.items():
-        if f"layers.{last}." in name and ".hc_" not in name:
-            yield name.replace(f"layers.{last}.", f"layers.{new}."), tensor.clone()
-    prefix = f"model.layers.{new}"
+    layers = re.compile(rf"(.*\.layers\.){last}\.(?!hc_)(.*)")
+    found = [(match, native[name]) for name in native if (match := layers.fullmatch(name))]
+    for match, tensor in found:
+        yield f"{match[1]}{new}.{match[2]}", tensor.clone()
+    prefix = f"{found[0][0][1]}{new}"
     for norm in ("enorm", "hnorm", "shared_head.norm"):
         yield f"{prefix}.{norm}.weight", torch.ones(config.hidden_size)
     joined = torch.randn(config.hidden_size, 2 * config.hidden_size)
