@@ -45,6 +45,8 @@ def plan_of(profile: str, rank: int, tmp_path: Path, **engine: Any) -> RankPlan:
         "licenses": {"accept": ["CC-BY-NC-ND-4.0"]},
         "paths": {"state_dir": str(tmp_path)},
         **PROFILES[profile],  # type: ignore[index]
+        # Arguments do not depend on it, and the CPU engine lacks the classes that it changes.
+        "dense": "bf16",
     }
     tree["engine"] = {**tree.get("engine", {}), "prefix": str(ENGINE), **engine}
     return plan_rank(Config.model_validate(tree), rank)

@@ -153,12 +153,11 @@ def main() -> int:
             print(f"{name}: {sitting.argv_of(configured(root, given.engine, name))}")
     else:
         steps.run("prepare", lambda: prepare(root, given.engine, given.exl))
+        asked = list(RUNS) if given.only is None else given.only
         if given.together:
-            sitting.together(
-                __file__, sitting.shared(given), given.only or list(RUNS), given.together
-            )
+            sitting.together(__file__, sitting.shared(given), asked, given.together)
         else:
-            for name in given.only or RUNS:
+            for name in asked:
                 steps.run(name, lambda name=name: serve(root, given.engine, name))
     kept = {name: steps.folder / f"{name}.json" for name in RUNS}
     if missing := [name for name, path in kept.items() if not path.exists()]:
