@@ -82,22 +82,25 @@ def prepare(root: Path, engine: Path, sources: Path) -> dict[str, Any]:
         [engine / "bin/python", "-c", said], capture_output=True, text=True, check=True
     ).stdout.strip()
     shutil.copy(built, site)
-    hear_nccl(engine)
+    as_two_hosts(engine)
     return {"extension": built.name}
 
 
-def hear_nccl(engine: Path) -> None:
-    """Let `vllm` leave out its own all-reduce through NVLink where NCCL may not use NVLink.
+def as_two_hosts(engine: Path) -> None:
+    """Let `vllm` leave out its own all-reduce through NVLink when there are two ranks.
 
-    vLLM sees that both GPUs are of one host, whatever NCCL is told: only this flag is heard. The
-    product has no such wrapper; between two hosts there is nothing to leave out.
+    vLLM sees that both GPUs are of one host, whatever NCCL is told, and then fails: each rank was
+    given one GPU, and it looks for the other's. The product has no such wrapper; between two hosts
+    there is nothing to leave out.
     """
     vllm, plain = engine / "bin/vllm", engine / "bin/vllm.plain"
     if plain.exists():
         return
     vllm.rename(plain)
     vllm.write_text(
-        f'#!/bin/sh\nexec {plain} "$@" ${{NCCL_P2P_DISABLE:+--disable-custom-all-reduce}}\n'
+        "#!/bin/sh\n"
+        'case " $* " in *" --nnodes 2 "*) set -- "$@" --disable-custom-all-reduce ;; esac\n'
+        f'exec {plain} "$@"\n'
     )
     vllm.chmod(0o755)
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The whole sitting on a machine with two GPUs, after `carry.py take` has all pieces in STORE:
 #
-#     tests/gpu/whole.sh STORE STATE OUT
+#     tests/gpu/whole.sh STORE STATE OUT [KERNELS]
 #
-# Called again it goes on where it was. What takes long runs beside each other: the first starts
-# compile, and a dead pair is mostly waited for.
+# KERNELS is what `kernels.py` made. Called again it goes on where it was. What takes long runs
+# beside each other: the first starts compile, and a dead pair is mostly waited for.
 set -uo pipefail
-store=$1 state=$2 out=$3
+store=$1 state=$2 out=$3 kernels=${4:-}
 cd "$(dirname "$0")/../.." || exit
 mkdir -p "$state" "$out"
 engine=$state/engine
@@ -14,6 +14,10 @@ engine=$state/engine
 if [ ! -e "$engine/installed" ]; then
     python3 tests/gpu/carry.py install "$store" "$engine" || exit
     python3 -m zipfile -e "$store"/wheels/exllamav3-*.whl "$state/exl" || exit
+    if [ -n "$kernels" ]; then
+        ahead=$("$engine/bin/python" -c 'from flashinfer.jit import env; print(env.FLASHINFER_AOT_DIR)')
+        mkdir -p "$ahead" && cp -r "$kernels"/. "$ahead" || exit
+    fi
     touch "$engine/installed"
 fi
 export PATH=$engine/bin:$PATH
