@@ -20,8 +20,9 @@ class StageLimits(Section):
     """Until the collectives work. A wrong port or GID hangs here."""
     load: Seconds = 600.0
     """Without a further shard. A cold load of 164 GiB reports each of its 120 shards."""
-    kv: Seconds = 600.0
-    """Profiling and allocation of the KV cache."""
+    kv: Seconds = 1800.0
+    """Profiling and allocation of the KV cache. At the very first start FlashInfer compiles here:
+    its top-k alone, which DFlash2 takes, more than six minutes on a server's core."""
     graphs: Seconds = 900.0
     """Kernel compilation, warm-up and capture of CUDA graphs."""
     api: Seconds = 180.0
