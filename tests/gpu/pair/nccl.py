@@ -238,6 +238,7 @@ def served(root: Path, engine: Path, name: str, link: str, ranks: int, mode: str
     try:
         with sitting.starting(root):
             start(pair, lambda snapshot: None, sitting.START_SECONDS)
+            sitting.ask(url, sitting.PROMPTS[0])
         with sitting.measuring(root):
             answers = sitting.ask_all(url)
             step = round(sitting.step_ms(url), 3)
