@@ -47,7 +47,7 @@ TOKENS = 48
 TOP = 20
 """Logprobs asked for at each token."""
 
-FLAT = 0.02
+FLAT = 0.1
 """Two likeliest tokens closer than this (a difference of logprobs) may swap when sums round
 otherwise: what follows is another text, not another model."""
 WITHIN = 0.15
