@@ -10,7 +10,6 @@ from glm53ctl.config import messages
 from glm53ctl.config.catalog import Keys, dotted, leaf_of
 from glm53ctl.config.document import fail
 from glm53ctl.config.layers import DEFAULT, Said
-from glm53ctl.config.rules import violations
 from glm53ctl.config.schema import Config
 from glm53ctl.findings import Finding
 
@@ -66,6 +65,8 @@ def judge_rules(
     config: Config, leaves: Mapping[str, Said], credentials: frozenset[str]
 ) -> list[Finding]:
     """Return what the rules say, each at the place that said the value."""
+    from glm53ctl.config.rules import violations  # with the plan: who only looks judges nothing
+
     found = []
     for rule, what in violations(config, credentials):
         said = [path for path in rule.paths if path in leaves]
