@@ -8,13 +8,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from rich.console import Console
-from rich.segment import Segment, Segments
-from rich.style import Style
 
 from glm53ctl.budget.commands import plan_command
 from glm53ctl.config.schema import Config, Paths, Watchdog
@@ -25,6 +23,8 @@ from glm53ctl.rooms import Program
 from glm53ctl.status.snapshot import gather
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from glm53ctl.supervise.local import LocalPair
 
 # The rest is imported where it is used: `status` shall not pay for what it does not need.
@@ -47,19 +47,33 @@ app.add_typer(plan_app, name="plan")
 app.add_typer(engine_app, name="engine")
 app.add_typer(overlay_app, name="overlay")
 
-out = Console(highlight=False, emoji=False)
-err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Override one setting: serve.max_num_seqs=2.")
 ]
 
 
+@cache
+def out() -> "Console":
+    """Return the console of standard output, made when it is used: JSON is printed without one."""
+    from rich.console import Console
+
+    return Console(highlight=False, emoji=False)
+
+
+@cache
+def err() -> "Console":
+    """Return the console of standard error."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+
+
 def _load(path: Path | None, overrides: list[str] | None = None, *, warn: bool = False) -> Loaded:
     """Load the configuration to use it; with `warn`, say what is allowed but doubtful."""
     loaded = load(path, overrides=overrides or ())
     for finding in loaded.findings if warn else ():
-        err.print(finding.sentence(), style="yellow", markup=False)
+        err().print(finding.sentence(), style="yellow", markup=False)
     return loaded
 
 
@@ -121,7 +135,7 @@ def down(config: ConfigOption = None) -> None:
     from glm53ctl.supervise.orders import stop
 
     stop(_look_up(config))
-    out.print("stopped")
+    out().print("stopped")
 
 
 @app.command()
@@ -133,7 +147,7 @@ def restart(config: ConfigOption = None, set_: SetOption = None) -> None:
     settings = _load(config, set_).config
     check_argv(plan_rank(settings, 0), os.environ)
     give_order(settings, "restart", tuple(set_ or ()))
-    out.print("restarting")
+    out().print("restarting")
 
 
 @app.command()
@@ -142,7 +156,7 @@ def resume(config: ConfigOption = None) -> None:
     from glm53ctl.supervise.orders import give_order
 
     give_order(_look_up(config), "resume")
-    out.print("resumed")
+    out().print("resumed")
 
 
 # --- watching ------------------------------------------------------------------------------------
@@ -199,8 +213,6 @@ def status(
     svg: Annotated[Path | None, typer.Option(help="Draw it into this file as well.")] = None,
 ) -> None:
     """Show the pair. Exit status 0 when it serves, 3 when not."""
-    from glm53ctl.status.text import render
-
     settings = _look_up(config)
     if watch:
         _watch_pair(settings, lambda: True)
@@ -208,7 +220,9 @@ def status(
     if as_json:
         print(snapshot.model_dump_json())
     else:
-        out.print(render(snapshot))
+        from glm53ctl.status.text import render
+
+        out().print(render(snapshot))
     if svg is not None:
         from glm53ctl.status.screen import draw
 
@@ -251,10 +265,10 @@ def ask(
     thinking = False
     for piece in stream_answer(plan.base_url or "", settings.serve.model_name, headers, question):
         if thinking and not piece.thinking:
-            out.print("\n")  # the thought ends here, the answer begins
+            out().print("\n")  # the thought ends here, the answer begins
         thinking = piece.thinking
-        _say(out, piece.text, thinking=piece.thinking)
-    out.print()
+        _say(out(), piece.text, thinking=piece.thinking)
+    out().print()
 
 
 # --- configuration and plan ----------------------------------------------------------------------
@@ -280,7 +294,7 @@ def config_check(
 ) -> None:
     """Find everything that is wrong with a configuration, in one go."""
     loaded = _load(file or config, warn=True)
-    out.print(f"valid: profile {loaded.config.profile}, {loaded.config.world_size} ranks")
+    out().print(f"valid: profile {loaded.config.profile}, {loaded.config.world_size} ranks")
 
 
 @config_app.command("import")
@@ -296,7 +310,7 @@ def config_import(
     text, notes = render_imported(import_file(file, head_address=head_address))
     print(text, end="")
     for note in notes:
-        err.print(note, style="dim", markup=False)
+        err().print(note, style="dim", markup=False)
 
 
 @plan_app.command("argv")
@@ -330,7 +344,7 @@ def engine_install(
     """Install vLLM for CPUs, from the lock, and check that it works."""
     from glm53ctl.engine.install import install
 
-    install(prefix, python=python, report=lambda line: err.print(line, markup=False))
+    install(prefix, python=python, report=lambda line: err().print(line, markup=False))
 
 
 @engine_app.command("check")
@@ -343,7 +357,7 @@ def engine_check(prefix: PrefixOption = Path(".engine"), as_json: JsonOption = F
         print(facts.model_dump_json())
     else:
         for name, value in facts.model_dump().items():
-            out.print(f"{name:<16} {value}", markup=False)
+            out().print(f"{name:<16} {value}", markup=False)
 
 
 @overlay_app.command("verify")
@@ -361,7 +375,7 @@ def overlay_verify(
     else:
         for check in report.checks:
             verdict = "ok" if check.ok else "FAIL"
-            out.print(f"{verdict:<5} {check.name:<20} {check.detail}", markup=False)
+            out().print(f"{verdict:<5} {check.name:<20} {check.detail}", markup=False)
     raise typer.Exit(0 if all(check.ok for check in report.checks) else 1)
 
 
@@ -381,7 +395,7 @@ def demo(
     from glm53ctl.status.screen import Screen
     from glm53ctl.supervise.local import LocalPair
 
-    screen = err if as_json else out
+    screen = err() if as_json else out()
     files = DemoFiles(directory)
     with _files_usable(), Screen(screen) as view:
         settings = prepare(files, engine, screen.print, view.show)
@@ -404,8 +418,11 @@ def demo(
 # --- helpers -------------------------------------------------------------------------------------
 
 
-def _say(console: Console, text: str, *, thinking: bool = False) -> None:
+def _say(console: "Console", text: str, *, thinking: bool = False) -> None:
     """Print a piece of an answer as it is: not wrapped, its tabs and `:words:` untouched."""
+    from rich.segment import Segment, Segments
+    from rich.style import Style
+
     segment = Segment(text, Style(dim=True) if thinking else None)
     console.print(Segments([segment]), end="", crop=False)
 
@@ -438,7 +455,7 @@ def _watch_pair(settings: Config, alive: Callable[[], bool]) -> None:
     """Show the pair until it is gone or the user has seen enough."""
     from glm53ctl.status.screen import Screen
 
-    with Screen(out) as screen:
+    with Screen(out()) as screen:
         while alive():
             screen.show(gather(settings))
             time.sleep(WATCH_SECONDS)
@@ -449,10 +466,10 @@ def main() -> NoReturn:
     try:
         code = app(standalone_mode=False)
     except UserError as error:
-        err.print(str(error), style="red", markup=False)
+        err().print(str(error), style="red", markup=False)
         sys.exit(error.exit_code)
     except typer.TyperException as error:
-        err.print(
+        err().print(
             f"USAGE: {error.format_message() or 'A command is missing.'} "
             "`glm53ctl --help` lists the commands.",
             style="red",

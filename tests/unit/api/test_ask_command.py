@@ -19,7 +19,7 @@ def ask(tmp_path, monkeypatch, capfd, server):
     for name in [name for name in os.environ if name.startswith("GLM53")]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
-    for console in (cli.out, cli.err):  # they looked at FORCE_COLOR when they were made
+    for console in (cli.out(), cli.err()):  # they looked at FORCE_COLOR when they were made
         monkeypatch.setattr(console, "_force_terminal", None)
         monkeypatch.setattr(console, "_color_system", None)
     key = tmp_path / "key"

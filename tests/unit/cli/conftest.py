@@ -29,7 +29,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("GLM53") or name in FOREIGN:
             monkeypatch.delenv(name)
-    for console in (cli.out, cli.err):  # they looked at FORCE_COLOR when they were made
+    for console in (cli.out(), cli.err()):  # they looked at FORCE_COLOR when they were made
         monkeypatch.setattr(console, "_force_terminal", None)
         monkeypatch.setattr(console, "_color_system", None)
 

@@ -12,27 +12,54 @@ from glm53ctl.rooms import ROOMS
 LOOK = """
 import sys
 from glm53ctl.cli import main
-sys.argv = ["glm53ctl", "status", "--json", "--config", sys.argv[1]]
+sys.argv = ["glm53ctl", "status", *sys.argv[1:]]
 try:
     main()
 except SystemExit as ended:
     print(ended.code, file=sys.stderr)
 print(*sorted(sys.modules), file=sys.stderr)
 """
-HEAVY = {"asyncio", "httpx", "numpy", "psutil", "matplotlib", "glm53ctl.facts.node"}
-"""Each costs as much as a tenth of what `status` may take."""
+HEAVY = {
+    "asyncio",
+    "httpx",
+    "huggingface_hub",
+    "matplotlib",
+    "numpy",
+    "psutil",
+    "ssl",
+    "starlette",
+    "uvicorn",
+    "glm53ctl.config.rules",
+    "glm53ctl.facts.node",
+    "glm53ctl.plan",
+    "glm53ctl.status.screen",
+}
+"""What `status` has no use for: most of it costs as much as a tenth of what it may take."""
 
 
-def test_status_imports_nothing_heavy(config):
-    """A time would be true on one machine alone; what takes it is the same on all."""
+def modules_of(*words):
+    """What a program has loaded when `status` is done."""
     done = subprocess.run(
-        [sys.executable, "-c", LOOK, str(config)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", LOOK, *words], capture_output=True, text=True, check=True
     )
     code, modules = done.stderr.strip().splitlines()[-2:]
     assert code == "3"
-    assert HEAVY & set(modules.split()) == set()
+    return set(modules.split())
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_status_imports_nothing_heavy(config, options):
+    """A time would be true on one machine alone; what takes it is the same on all."""
+    modules = modules_of("--config", str(config), *options)
+    assert HEAVY & modules == set()
     rooms = {room.place.partition(":")[0] for room in ROOMS.values()}
-    assert rooms & set(modules.split()) == set()
+    assert rooms & modules == set()
+
+
+def test_status_as_json_draws_nothing(config):
+    modules = modules_of("--config", str(config), "--json")
+    assert "rich" not in {name.partition(".")[0] for name in modules}
+    assert "glm53ctl.status.text" not in modules
 
 
 @pytest.mark.parametrize("name", ROOMS)
