@@ -82,7 +82,7 @@ def mismatches(here: Identity, there: Identity) -> list[Finding]:
     if here.config_digest != there.config_digest:
         lines = differences(here.config, there.config) or ["(no key in common)"]
         message = f"the configuration of {there.node} differs: {'; '.join(lines)}."
-        fix = "Put the same configuration on both nodes, then `glm53ctl restart` on each."
+        fix = "Put the same configuration on both nodes: they read it anew by themselves."
         findings.append(_finding("PAIR_CONFIG", message, fix, here.node))
     if here.rank == there.rank or there.rank >= here.world_size:
         message = f"{there.node} says it is rank {there.rank} of {here.world_size}, which is taken."

@@ -85,6 +85,7 @@ class RankSupervisor:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _checked: tuple[float, tuple[Finding, ...]] = (0.0, ())
+    _compared: float = 0.0
     _weights: str = ""
     _switched: Switched = field(default_factory=Switched)
     _entered: float = field(default_factory=time.monotonic)
@@ -199,6 +200,9 @@ class RankSupervisor:
             await self._carry_out(self.order)
             return
         phase, findings = self._hindrance()
+        if phase is Phase.REFUSED and self._was_edited():
+            self.reload = True
+            return
         if phase is Phase.PAIRING and self.config.spans_hosts:
             await self._while(self.survey.look_out(self.config), until_ordered=True)
         if phase is None:
@@ -269,6 +273,20 @@ class RankSupervisor:
             self._checked = (now, tuple(check_start(self.config, self.rank)))
             self._weights = quick_digest(Path(self.config.weights.model_dir))
         return self._checked[1]
+
+    def _was_edited(self) -> bool:
+        """Say, at most every CHECK_SECONDS, whether the configuration is another than in use.
+
+        Between two nodes that do not fit, that is the remedy, or an order to read it anew was lost.
+        """
+        now = time.monotonic()
+        if now - self._compared < CHECK_SECONDS:
+            return False
+        self._compared = now
+        try:
+            return self.load() != self.config
+        except UserError:
+            return False  # half written; what is in use goes on to be refused
 
     def _weights_changed(self) -> bool:
         """Say whether this node has other weights than it told the others: then it says so anew."""

@@ -29,6 +29,7 @@ def quantile(buckets: Buckets, share: float) -> float | None:
         if count >= wanted and count > below:
             if math.isinf(bound):
                 return lower
-            return lower + (bound - lower) * (wanted - below) / (count - below)
+            share_of_bucket = (wanted - below) / (count - below)
+            return min(bound, lower + (bound - lower) * share_of_bucket)  # rounding leaves it
         lower, below = bound, count
     return lower

@@ -23,6 +23,7 @@ from glm53ctl.status.text import render
 from glm53ctl.supervise import control
 from glm53ctl.supervise.local import LocalPair
 from glm53ctl.supervise.orders import give_order, stop
+from glm53ctl.supervise.proctree import adopt_orphans
 from glm53ctl.supervise.report import Phase
 
 DEADLINE = 30.0
@@ -99,7 +100,12 @@ class Pair:
             seen = self.snapshot()
             return seen if seen.ready and seen.epoch > after else None
 
-        return wait_for(ready, f"an epoch after {after}")
+        try:
+            return wait_for(ready, f"an epoch after {after}")
+        except AssertionError as error:
+            said = (self.root / "state/logs").glob("supervisor*.log")
+            tails = "\n".join(log.read_text()[-2000:] for log in said)
+            raise AssertionError(f"{error}: {self.snapshot()}\n{tails}") from None
 
     def until_loss(self, code: str):
         def lost():
@@ -304,6 +310,23 @@ def test_restart_reads_the_configuration_anew_and_both_agree(pair):
     for rank in after.ranks:
         command = Path(f"/proc/{rank.engine.pid}/cmdline").read_text().split("\0")
         assert command[command.index("--max-num-seqs") + 1] == "2"
+
+
+def test_two_files_that_differ_are_read_anew_until_they_agree(pair):
+    """Each node has its own: what is mended on one needs no order, nor may a lost one be missed."""
+    pair.write()
+    pair.config = load(pair.path).config
+    other = pair.root / "other.yaml"
+    other.write_text(yaml.safe_dump(pair.settings | {"serve": {"max_num_seqs": 2}}))
+    pair.pair = LocalPair(pair.config, ["--config", str(pair.path)])
+    adopt_orphans()
+    pair.pair.start_rank(0)
+    pair.pair.options = ["--config", str(other)]
+    pair.pair.start_rank(1)
+    pair.until_finding(0, "PAIR_CONFIG")
+    pair.until_finding(1, "PAIR_CONFIG")
+    other.write_text(pair.path.read_text())
+    assert pair.until_ready().epoch == 1
 
 
 def test_settings_of_one_run_that_a_reboot_lost_are_taken_from_the_head(pair):

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from glm53ctl.view.histogram import difference, quantile
@@ -38,6 +38,7 @@ def test_without_buckets_there_is_no_percentile():
 
 
 @given(st.lists(st.floats(0.001, 4.9), min_size=1, max_size=60), st.floats(0.01, 1.0))
+@example([1.0, 0.5, 0.5, 0.5], 0.75)
 def test_it_lies_in_the_bucket_of_the_true_one(values, share):
     rank = max(1, -int(-share * len(values) // 1))  # the smallest count that reaches the share
     true = sorted(values)[rank - 1]
