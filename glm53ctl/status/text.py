@@ -25,6 +25,7 @@ _STYLES = {
     "held": "bold red",
 }
 _SEVERITY_STYLES = {Severity.FAIL: "red", Severity.WARN: "yellow", Severity.OK: "green"}
+_NAME_CELLS = 24
 _BAR_CELLS = 10
 
 
@@ -74,6 +75,8 @@ def _row(report: RankReport, now: float) -> tuple[str | Text, ...]:
 def _stage(report: RankReport) -> str:
     if report.stage is None or report.phase not in (Phase.STARTING, Phase.READY):
         return ""
+    if report.compiling is not None:
+        return f"{report.stage.value}, compiling {report.compiling[:_NAME_CELLS]}"
     if report.percent is None:
         return report.stage.value
     filled = report.percent * _BAR_CELLS // 100

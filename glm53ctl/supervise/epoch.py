@@ -372,6 +372,7 @@ class Epoch:
         return {
             "stage": self.tracker.stage,
             "percent": self.tracker.percent,
+            "compiling": self.tracker.compiling,
             "stage_seconds_left": None if left == float("inf") else round(left, 1),
             "ready_at": self.ready_at,
             "start_seconds": round(self.ready_at - self.launched_at, 1) if self.ready_at else None,

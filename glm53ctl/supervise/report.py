@@ -133,6 +133,8 @@ class RankReport(BaseModel):
     since: float
     stage: Stage | None = None
     percent: int | None = None
+    compiling: str | None = None
+    """The kernel that is built for the first time, for minutes and in silence."""
     stage_seconds_left: float | None = None
     epoch: int = 0
     engine: EngineReport = EngineReport()
@@ -157,6 +159,7 @@ class RankReport(BaseModel):
         text = f"{self.phase.value}"
         if self.phase is Phase.STARTING and self.stage is not None:
             progress = "" if self.percent is None else f" {self.percent}%"
+            progress += "" if self.compiling is None else f", compiling {self.compiling}"
             text = f"epoch {self.epoch}: {self.stage.value}{progress}"
         elif self.phase is Phase.READY:
             text = f"ready, epoch {self.epoch}"

@@ -52,32 +52,46 @@ _PROGRESS: tuple[tuple[Stage, re.Pattern[str]], ...] = (
 )
 """Lines that count something within a stage: done and all."""
 
+_COMPILES = (
+    re.compile(r"flashinfer\.jit: Building JIT module (\w+)"),
+    re.compile(r"TileLang begins to compile kernel `(\w+)`"),
+    re.compile(r"(JIT kernel) warmup starting"),
+)
+"""Lines before a silence in which a kernel is built, once for each engine: FlashInfer's top-k took
+more than ten minutes."""
+
 
 @dataclass
 class StageTracker:
     """Follows one engine from its first line to `Application startup complete`.
 
     Feed it lines with the monotonic time in seconds at which they arrived; read `stage`,
-    `percent` (0 to 100, or None where nothing is counted) and `stalled()`.
+    `percent` (0 to 100, or None where nothing is counted), `compiling` (the kernel that was begun
+    last in this stage, or None) and `stalled()`.
     """
 
     limits: StageLimits
     started: float
     stage: Stage = Stage.BOOT
     percent: int | None = None
+    compiling: str | None = None
     last_progress: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.last_progress = self.started
 
     def feed(self, line: str, now: float) -> bool:
-        """Take one line; say whether it moved the stage or its percentage."""
+        """Take one line; say whether it moved the stage, its percentage or what is compiled."""
         for stage, pattern in _ENTERS:
             if ORDER.index(stage) > ORDER.index(self.stage) and pattern.search(line):
                 return self.enter(stage, now)
         for stage, pattern in _PROGRESS:
             if stage is self.stage and (found := pattern.search(line)):
                 return self.count(int(found[1]), int(found[2]), now)
+        for pattern in _COMPILES:
+            if found := pattern.search(line):
+                self.compiling, self.last_progress = found[1], now
+                return True
         return False
 
     def count(self, done: int, everything: int, now: float) -> bool:
@@ -86,13 +100,13 @@ class StageTracker:
 
     def enter(self, stage: Stage, now: float) -> bool:
         """Begin a stage, from a line or because the supervisor itself reached it."""
-        self.stage, self.percent, self.last_progress = stage, None, now
+        self.stage, self.percent, self.compiling, self.last_progress = stage, None, None, now
         return True
 
     def _progress(self, percent: int, now: float) -> bool:
         if percent == self.percent:
             return False
-        self.percent, self.last_progress = percent, now
+        self.percent, self.compiling, self.last_progress = percent, None, now
         return True
 
     def remaining(self, now: float) -> float:
@@ -107,7 +121,3 @@ class StageTracker:
         if self.remaining(now) > 0:
             return None
         return STALL_CODES.get(self.stage, "LOAD_STALLED")
-
-    def describe(self) -> str:
-        """Return the stage with its percentage, for a status line."""
-        return self.stage.value if self.percent is None else f"{self.stage.value} {self.percent}%"

@@ -210,7 +210,7 @@
 
   function steps(report, progress, stages) {
     const reached = stages.indexOf(report.stage);
-    const words = [report.stage || "beginning", known(report.percent) ? ` ${report.percent} %` : ""];
+    const words = [report.stage || "beginning", known(report.percent) ? ` ${report.percent} %` : "", known(report.compiling) ? `, compiling ${report.compiling}` : ""];
     if (progress && known(progress.seconds_left)) words.push(`, about ${duration(progress.seconds_left)} left${progress.left_of === "start" ? " until it serves" : ""}`);
     const patience = known(report.stage_seconds_left) ? `Counts as stalled in ${duration(report.stage_seconds_left)} unless something moves.` : "";
     return make("div", { class: "steps" },

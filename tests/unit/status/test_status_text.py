@@ -79,6 +79,13 @@ def test_a_stage_that_counts_nothing_has_its_name_only():
     assert "%" not in text
 
 
+def test_a_kernel_that_is_built_is_named():
+    """It can take minutes in which nothing else is said."""
+    building = report(0, Phase.STARTING, stage=Stage.KV, compiling="topk")
+    assert line_of(shown(snapshot(building)), "starting", "kv, compiling topk")
+    assert building.status_line() == "epoch 0: kv, compiling topk"
+
+
 @pytest.mark.parametrize("phase", [Phase.ENDING, Phase.WAITING, Phase.HELD])
 def test_a_stage_of_an_epoch_that_is_over_is_not_shown(phase):
     assert "load" not in shown(snapshot(report(0, phase, stage=Stage.LOAD, percent=10)))

@@ -86,3 +86,33 @@ def test_a_serving_engine_never_stalls():
     watched = tracker()
     watched.enter(Stage.SERVING, 0.0)
     assert watched.stalled(1e9) is None
+
+
+BUILDS = [
+    (
+        "2026-11-30 04:33:50,280 - INFO - core.py:594 - flashinfer.jit: Building JIT module topk; "
+        "this can take several minutes on first use.",
+        "topk",
+    ),
+    (
+        "2026-11-30 04:33:23  [TileLang:tilelang.jit.kernel:INFO] (kernel.py:129): TileLang begins "
+        "to compile kernel `mhc_post_tilelang` with `out_idx=None`",
+        "mhc_post_tilelang",
+    ),
+    (
+        "(Worker pid=6792) INFO 11-30 04:35:51 [kernel_warmup.py:179] JIT kernel warmup starting.",
+        "JIT kernel",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "kernel"), BUILDS)
+def test_a_kernel_that_is_built_is_named_and_has_the_stage_to_itself(line, kernel):
+    watched = tracker()
+    watched.feed("INFO Loading weights took 41.20 seconds", 1.0)
+    left = watched.remaining(100.0)
+    assert watched.feed(line, 100.0)
+    assert watched.compiling == kernel
+    assert watched.remaining(100.0) > left
+    watched.feed("INFO GPU KV cache size: 982,612 tokens", 300.0)
+    assert watched.compiling is None
