@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -74,6 +75,34 @@ def test_a_step_that_fails_is_not_kept(tmp_path):
     with pytest.raises(ZeroDivisionError):
         steps.run("one", lambda: {"value": 1 // 0})
     assert steps.run("one", lambda: {"value": 7})["value"] == 7
+
+
+def test_steps_beside_each_other_do_not_stop_one_another(tmp_path, capsys):
+    script = tmp_path / "step.py"
+    script.write_text(
+        "import pathlib, sys\n"
+        "out, name = sys.argv[2], sys.argv[4]\n"
+        "pathlib.Path(out, name).touch() if name != 'bad' else sys.exit('it broke')\n"
+    )
+    sitting.together(str(script), ["--out", str(tmp_path)], ["one", "bad", "two"], 2)
+    assert (tmp_path / "one").exists()
+    assert (tmp_path / "two").exists()
+    assert "--- bad (exit status 1)\nit broke" in capsys.readouterr().out
+
+
+def test_none_measures_while_an_engine_starts(tmp_path):
+    measured = threading.Event()
+
+    def measure():
+        with sitting.measuring(tmp_path):
+            measured.set()
+
+    waiting = threading.Thread(target=measure)
+    with sitting.starting(tmp_path), sitting.starting(tmp_path):
+        waiting.start()
+        assert not measured.wait(0.2)
+    assert measured.wait(10)
+    waiting.join()
 
 
 def test_what_the_engine_says_is_read():
