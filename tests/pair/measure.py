@@ -78,16 +78,16 @@ def measure(side: Side, fault: Fault, serve_seconds: float = SERVE_SECONDS) -> M
     side.until_serving()
     engines = {pid for rank in fault.survivors for pid in side.engine(rank)}
     with Client(side) as client:
-        at = time.monotonic()
+        at, unix = time.monotonic(), time.time()
         fault.hurt(side)
         detect, stopped, said = _watch(side, fault, engines, at)
         if fault.follows == "refuse" and isinstance(side, ServingPair):
-            said = _refusal(side, fault) or said
+            said = _refusal(side, fault, unix) or said
         fault.mend(side)
         since = at if fault.mend is nothing else time.monotonic()
         serving = _serving(side, serve_seconds, since)
     if fault.follows != "refuse":
-        said = side.said()
+        said = side.said(unix)
     left = 0
     if stopped is None and fault.follows != "serve":
         left = sum(Path(f"/proc/{pid}").exists() for pid in engines)
@@ -118,11 +118,11 @@ def _watch(
     return detect, stopped, said
 
 
-def _refusal(side: Side, fault: Fault) -> str | None:
+def _refusal(side: Side, fault: Fault, since: float) -> str | None:
     """Wait for the reason that a pair which must not serve gives."""
     try:
         return wait_for(
-            lambda: said if fault.says in (said := side.said()) else None,
+            lambda: said if fault.says in (said := side.said(since)) else None,
             f"{fault.says} in the status",
             START_SECONDS,
         )

@@ -82,7 +82,7 @@ class PlainPair(Side):
                 return f"/health: {code.status_code}"
         return None
 
-    def said(self) -> str:
+    def said(self, since: float) -> str:
         """Return the state of both units: there is nothing else to ask."""
         states = []
         for rank in range(len(self.hosts)):

@@ -127,14 +127,14 @@ class ServingPair(Side):
                 return report.status_line()
         return None
 
-    def said(self) -> str:
-        """Return the loss or the finding that status shows."""
+    def said(self, since: float) -> str:
+        """Return the finding that status shows, or the loss, if it is not of an earlier fault."""
         snapshot = self.snapshot()
         if snapshot.findings and not snapshot.ready:
             finding = snapshot.findings[0]
             return f"{finding.code}: {finding.message}"
         loss = snapshot.last_loss
-        return f"{loss.code}: {loss.message}" if loss else "nothing"
+        return f"{loss.code}: {loss.message}" if loss and loss.at >= since else "nothing"
 
     def until_ready(self, epoch: int = 0) -> Snapshot:
         """Wait until an epoch after `epoch` serves, for both supervisors and for systemd."""

@@ -84,8 +84,8 @@ class Side(ABC):
         """Return what the side itself says is wrong, asked on these hosts; None if all is well."""
 
     @abstractmethod
-    def said(self) -> str:
-        """Return the sentence with which the side explains what it went through last."""
+    def said(self, since: float) -> str:
+        """Return the sentence with which it explains what it went through after a Unix time."""
 
     @abstractmethod
     def start_anew(self) -> None:
