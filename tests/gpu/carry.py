@@ -49,8 +49,7 @@ PLATFORMS = (
 def requirements(lock: str) -> list[str]:
     """Return `name==version` of what is carried, from the text of a lock."""
     found = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", lock, re.MULTILINE)
-    carried = (f"{n}=={v}" for n, v in found if not re.fullmatch(IMAGE_HAS, n.lower()))
-    return list(carried)
+    return [f"{n}=={v}" for n, v in found if not re.fullmatch(IMAGE_HAS, n.lower())]
 
 
 def pack(wheels: Path, out: Path, piece_bytes: int) -> list[Path]:
@@ -166,11 +165,12 @@ def install(store: Path, prefix: Path) -> None:
     ours = [str(REPOSITORY), str(REPOSITORY / "overlay")]
     subprocess.run([*pip, "--no-build-isolation", *ours], check=True)
     # A line of a .pth file comes last in the path: the environment's own packages win.
-    site, image = (_site_packages(each) for each in (python, sys.executable))
+    site, image = (site_packages(each) for each in (python, sys.executable))
     (site / "image.pth").write_text(f"{image}\n")
 
 
-def _site_packages(python: str) -> Path:
+def site_packages(python: str) -> Path:
+    """Return where an interpreter's own packages are."""
     asked = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     return Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
 

@@ -12,13 +12,13 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import sitting
+from carry import site_packages
 from sitting import Server, Steps, compare, logit_error, unpacked
 
 from glm53ctl.config.schema import Config
@@ -78,11 +78,7 @@ def prepare(root: Path, engine: Path, sources: Path) -> dict[str, Any]:
         written = pool.submit(sitting.make_checkpoints, root, LAYOUT, "cuda")
         built = Path(str(extension.build(sources.resolve(), root / "ext").__file__))
         written.result()
-    said = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site = subprocess.run(
-        [engine / "bin/python", "-c", said], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    shutil.copy(built, site)
+    shutil.copy(built, site_packages(str(engine / "bin/python")))
     as_two_hosts(engine)
     return {"extension": built.name}
 

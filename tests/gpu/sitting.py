@@ -433,10 +433,10 @@ def described(command: str) -> dict[str, Any]:
 
 def devices() -> list[str]:
     """Return the GPUs of this machine and their driver."""
-    return smi("name,driver_version")
+    return smi("--query-gpu=name,driver_version")
 
 
 def smi(query: str) -> list[str]:
-    """Return what nvidia-smi says of each GPU."""
-    asked = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+    """Return the lines with which nvidia-smi answers a query."""
+    asked = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()

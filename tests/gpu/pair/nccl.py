@@ -260,12 +260,9 @@ def served(root: Path, engine: Path, name: str, link: str, ranks: int, mode: str
 
 def gpu_mib() -> list[int]:
     """Return the memory in use on each GPU by what was started here."""
-    asked = ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory",
-             "--format=csv,noheader,nounits"]  # fmt: skip
-    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     ours = {process.pid for process in descendants()}
     used: dict[str, int] = {}
-    for line in said.splitlines():
+    for line in sitting.smi("--query-compute-apps=gpu_uuid,pid,used_memory"):
         gpu, pid, mib = line.split(", ")
         if int(pid) in ours:
             used[gpu] = used.get(gpu, 0) + int(mib)
