@@ -16,6 +16,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,11 +27,14 @@ from glm53ctl.supervise.proctree import (
     kill_descendants,
     reap,
     shared_memory,
+    watch_shared_memory,
 )
 
 KILL_DEADLINE_SECONDS = 10.0
 LOOK_SECONDS = 5.0
-"""How often the engine's shared memory is noted. One who dies first takes its list along."""
+"""How often the engine's shared memory is noted at least: who dies takes its list along."""
+MAPPED_SECONDS = 0.05
+"""What is new in /dev/shm is mapped by then. A longer one leaves more behind, see LOOK_SECONDS."""
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The supervisor alone decides when the engine ends, and says so through the pipe."""
 OOM_SCORE = Path("/proc/self/oom_score_adj")
@@ -63,7 +67,7 @@ def _start(argv: list[str]) -> int:
 
 
 class _Wakeups:
-    """The two things that can happen: a child ended, or the supervisor wrote or went away."""
+    """What can happen: a child ended, the supervisor wrote or went away, there is new memory."""
 
     def __init__(self) -> None:
         child_end, self._signal_write = os.pipe()
@@ -74,6 +78,8 @@ class _Wakeups:
         self._selector = selectors.DefaultSelector()
         self._selector.register(child_end, selectors.EVENT_READ, "child")
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, "supervisor")
+        with contextlib.suppress(OSError):  # too many watches: it is looked every LOOK_SECONDS
+            self._selector.register(watch_shared_memory(), selectors.EVENT_READ, "memory")
 
     def wait(self, seconds: float) -> set[str]:
         """Block until something happens, or for `seconds`; return what."""
@@ -81,6 +87,9 @@ class _Wakeups:
         for key, _ in self._selector.select(seconds):
             if key.data == "child":
                 os.read(key.fd, 4096)
+            elif key.data == "memory":
+                time.sleep(MAPPED_SECONDS)  # also the least between two looks
+                os.read(key.fd, 65536)
             happened.add(str(key.data))
         return happened
 

@@ -13,6 +13,7 @@ import psutil
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_IN_CREATE = 0x100
 SHM = Path("/dev/shm")  # noqa: S108 - where the kernel's shared memory is, nothing is made there
 _SHM_MAPPING = re.compile(r"^\S+ \S+ \S+ \S+ (\d+) +/dev/shm/", re.MULTILINE)
 
@@ -66,6 +67,17 @@ def shared_memory(processes: list[psutil.Process]) -> set[int]:
             maps = Path(f"/proc/{process.pid}/maps").read_text()
             inodes.update(int(found[1]) for found in _SHM_MAPPING.finditer(maps))
     return inodes
+
+
+def watch_shared_memory() -> int:
+    """Return a descriptor that is readable after something was made in /dev/shm. Raises OSError.
+
+    Its bytes say nothing that is needed: read them and look at `shared_memory`.
+    """
+    watch = int(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+    if watch < 0 or _libc.inotify_add_watch(watch, bytes(SHM), _IN_CREATE) < 0:
+        raise OSError(ctypes.get_errno(), f"{SHM} cannot be watched")
+    return watch
 
 
 def remove_segments(inodes: Collection[int]) -> None:

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import time
+from types import SimpleNamespace
 
 import api_bed
 import pytest
 from api_bed import CHAT, KEY, chat, error
 
 from glm53_overlay.api.load import REPORT_FRESH_SECONDS, Load
+from glm53_overlay.api.plugin import EndpointPlugin
 
 ROUTES = ("/v1/models", "/metrics", "/load", "/version", "/tokenize", "/openapi.json", "/docs", "/")
 
@@ -304,6 +306,65 @@ def test_a_server_that_drains_takes_no_new_work():
     assert error(answer, 503)["code"] == "server_refuses"
     assert int(answer.headers["retry-after"]) > 0
     assert bed.server.bodies == []
+
+
+class Engine:
+    """Stand-in for vLLM's client of the engine: stops, and remembers how."""
+
+    def __init__(self):
+        self.stopped = []
+
+    def shutdown(self, timeout=None):
+        self.stopped.append(timeout)
+
+
+def test_a_stop_waits_for_what_was_admitted_and_admits_no_more():
+    """Else the engine, stopped already, answers it with status 200 and nothing."""
+    bed, engine = api_bed.make(), Engine()
+
+    async def stop():
+        bed.server.gate = asyncio.Event()
+        await EndpointPlugin().init_state(engine, bed.server.state, None)
+        admitted = asyncio.create_task(bed.asked(bed.request("POST", CHAT, json=chat())))
+        while not bed.server.state.glm53_load.active:
+            await asyncio.sleep(0)
+        stopping = asyncio.create_task(asyncio.to_thread(engine.shutdown, timeout=20))
+        while not bed.server.state.glm53_load.stopping:
+            await asyncio.sleep(0)
+        late = (await bed.asked(bed.request("POST", CHAT, json=chat())))[0]
+        assert engine.stopped == []
+        bed.server.gate.set()
+        await stopping
+        return late, (await admitted)[0]
+
+    late, admitted = asyncio.run(asyncio.wait_for(stop(), 20))
+    assert error(late, 503)["code"] == "server_refuses"
+    assert admitted.status_code == 200
+    assert 0 < engine.stopped[0] < 20
+
+
+@pytest.mark.parametrize("timeout", [0.05, 0, None])
+def test_a_reply_that_does_not_end_holds_a_stop_no_longer_than_it_may(timeout):
+    load, engine = Load(active=1), Engine()
+
+    async def stop():
+        await EndpointPlugin().init_state(engine, SimpleNamespace(glm53_load=load), None)
+        await asyncio.to_thread(engine.shutdown, timeout=timeout)
+
+    asyncio.run(asyncio.wait_for(stop(), 20))
+    assert engine.stopped == [timeout and 0]
+
+
+def test_the_end_of_the_server_waits_for_nobody():
+    """vLLM stops its client once more on the loop itself, where waiting would be for ever."""
+    load, engine = Load(active=1), Engine()
+
+    async def stop():
+        await EndpointPlugin().init_state(engine, SimpleNamespace(glm53_load=load), None)
+        engine.shutdown(timeout=20)
+
+    asyncio.run(stop())
+    assert engine.stopped == [20]
 
 
 def test_the_watchdogs_word_is_looked_up_once_a_second(tmp_path):

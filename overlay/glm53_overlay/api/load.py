@@ -1,5 +1,6 @@
 """What is at work, in replies and in bytes, and whether more may join. One for each API server."""
 
+import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ BODIES = 4
 REPORT_FRESH_SECONDS = 90.0
 """As glm53ctl's watchdog/report.py: what a dead watchdog last said keeps nobody out."""
 LOOK_SECONDS = 1.0
+DRAIN_LOOK_SECONDS = 0.02
 
 
 @dataclass
@@ -42,6 +44,14 @@ class Load:
         if now - self._looked >= LOOK_SECONDS:
             self._looked, self._refusal = now, _read(self.report, now)
         return self._refusal
+
+    async def drain(self, seconds: float) -> float:
+        """Admit nothing more and wait for the replies at work; return the seconds left of it."""
+        self.stopping = True
+        deadline = self.now() + seconds
+        while self.active and self.now() < deadline:
+            await asyncio.sleep(DRAIN_LOOK_SECONDS)
+        return max(0.0, deadline - self.now())
 
 
 def _read(path: Path | None, now: float) -> RefusedError | None:

@@ -4,8 +4,10 @@ vLLM calls `attach_router` after its own routes are there and before it reads th
 a route with the same path and method takes the place of the old one.
 """
 
+import asyncio
 import logging
 import os
+import threading
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -40,17 +42,22 @@ class EndpointPlugin:
             log.info("chat template: the appliance's own")
 
     async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
-        """Close admission when vLLM stops the engine.
+        """Let what was admitted end before vLLM stops the engine.
 
-        While it drains it answers new requests with status 200 and an empty reply.
+        A stopped engine drains too, but what reaches it meanwhile, admitted a moment before, it
+        answers with status 200 and an empty reply.
         """
         shutdown = engine_client.shutdown
+        loop, here = asyncio.get_running_loop(), threading.get_ident()
 
-        def close_and_shutdown(*args: Any, **kwargs: Any) -> None:
-            state.glm53_load.stopping = True
-            shutdown(*args, **kwargs)
+        def drain_and_shutdown(timeout: float | None = None) -> None:
+            # Called in a thread on a stop, and once more on the loop when the server has ended.
+            if timeout and threading.get_ident() != here:
+                drained = asyncio.run_coroutine_threadsafe(state.glm53_load.drain(timeout), loop)
+                timeout = drained.result()
+            shutdown(timeout=timeout)
 
-        engine_client.shutdown = close_and_shutdown
+        engine_client.shutdown = drain_and_shutdown
 
 
 def _add_routes(app: Any) -> None:

@@ -227,6 +227,24 @@ def test_shared_memory_of_a_killed_engine_is_removed(marker, tmp_path, code):
     assert set(SHM.iterdir()) <= before
 
 
+def test_shared_memory_of_a_process_that_died_soon_and_below_the_engine_is_removed(
+    marker, tmp_path
+):
+    """A worker and the core that mapped its queue die before the guard's turn to look came."""
+    segment = SHM / f"glm53-{marker}"
+    worker = SEGMENT.format(name=segment.name) + "; time.sleep(0.5)"
+
+    async def scenario():
+        script = f'({sys.executable} -c "{worker}"; :); echo up; sleep 1001'
+        engine = await start(script, marker, tmp_path / "log")
+        await until_up(engine)
+        assert segment.exists()
+        await engine.end()
+
+    asyncio.run(scenario())
+    assert not segment.exists()
+
+
 def test_shared_memory_seen_earlier_is_removed_though_its_process_is_gone(marker):
     segment = SHM / f"glm53-{marker}"
     segment.write_bytes(b"x")
