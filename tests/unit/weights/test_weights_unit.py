@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pytest
 import typer.main
 import yaml
-from hub import Fault
+from hub import Blob, Fault
 from waiting import wait_for
-from weight_world import COMMIT, MIRROR, ORIGIN, ORIGIN_COMMIT, World
+from weight_world import COMMIT, MIRROR, ORIGIN, ORIGIN_COMMIT, World, shard
 
 from glm53ctl import cli
 from glm53ctl.config.schema import Paths
@@ -216,6 +216,65 @@ def test_a_stop_in_the_middle_of_a_fetch_is_quick_and_clean(nodes, hub, command)
         assert server.wait(30) == 0
     hub.fault = lambda _: None
     assert command(nodes[0], "fetch").returncode == 0
+
+
+DRAFT, DRAFT_COMMIT = "origin/draft", "c" * 40
+DRAFT_FILES = {
+    "config.json": Blob(b'{"is_causal": false}', lfs=False),
+    "model.safetensors": Blob(shard(99)),
+}
+
+
+@pytest.fixture
+def drafting(nodes, hub):
+    """Two nodes that speculate with a draft, which the Hub has."""
+    hub.repos[DRAFT, DRAFT_COMMIT] = DRAFT_FILES
+    for node in nodes:
+        node.settings["spec"] = {"method": "dflash"}
+        node.settings["licenses"]["accept"].append("CC-BY-NC-ND-4.0")
+        node.settings["weights"] |= {
+            "draft_dir": str(node.root / "weights/draft"),
+            "draft_repo": DRAFT,
+            "draft_revision": DRAFT_COMMIT,
+        }
+        node.file.write_text(yaml.safe_dump(node.settings))
+    return nodes
+
+
+def test_the_draft_is_fetched_pulled_and_verified_as_the_checkpoint_is(drafting, hub):
+    head, worker = drafting
+    with unit(head, 0) as (server, said):
+        until(server, lambda: said.has("workers pull from"), "the head")
+        with unit(worker, 1) as (puller, _):
+            assert puller.wait(30) == 0
+    for node in drafting:
+        assert verdict(node.config) == []
+        directory = Path(resolved(node.config).weights.draft_dir)
+        assert directory == weight_sets(node.config)[1].directory
+        assert {path.name: path.read_bytes() for path in directory.iterdir()} == {
+            name: blob.content for name, blob in DRAFT_FILES.items()
+        }
+    assert all(hub.sent[name] == blob.size for name, blob in DRAFT_FILES.items() if blob.lfs)
+
+
+def test_a_damaged_draft_is_found_and_fetched_alone(drafting, hub, command):
+    head, _ = drafting
+    assert command(head, "fetch").returncode == 0
+    before = dict(hub.sent)
+    file = head.root / "weights/draft/model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"\1")
+    assert [f.code for f in verdict(head.config)] == ["WEIGHTS_UNVERIFIED"]
+    assert command(head, "fetch").returncode == 0
+    assert verdict(head.config) == []
+    more = {name: hub.sent[name] - before[name] for name in before if hub.sent[name] > before[name]}
+    assert more == {file.name: file.stat().st_size}
+
+
+def test_without_its_licence_no_byte_of_the_draft_is_fetched(drafting, hub, command):
+    """The pair then speculates without one, so the checkpoint is all that it needs."""
+    head, _ = drafting
+    assert command(head, "fetch", "--set", "licenses.accept=[ShapleyMCG-1.0]").returncode == 0
+    assert not any(DRAFT in asked.path for asked in hub.asked)
 
 
 # --- commands ------------------------------------------------------------------------------------
