@@ -231,7 +231,7 @@ def test_shared_memory_of_a_process_that_died_soon_and_below_the_engine_is_remov
     marker, tmp_path
 ):
     """A worker and the core that mapped its queue die before the guard's turn to look came."""
-    segment = SHM / f"glm53-{marker}"
+    segment = SHM / f"glm53-{os.getpid()}-{marker}"
     worker = SEGMENT.format(name=segment.name) + "; time.sleep(0.5)"
 
     async def scenario():
@@ -242,7 +242,9 @@ def test_shared_memory_of_a_process_that_died_soon_and_below_the_engine_is_remov
         await engine.end()
 
     asyncio.run(scenario())
-    assert not segment.exists()
+    removed = not segment.exists()
+    segment.unlink(missing_ok=True)
+    assert removed
 
 
 def test_shared_memory_seen_earlier_is_removed_though_its_process_is_gone(marker):
