@@ -9,7 +9,7 @@ from glm53ctl.budget.model import INDEX_POOL, INDEX_ROW, loaded
 from glm53ctl.budget.settings import Settings
 
 MIB = 2**20
-CONTEXT_BYTES = 600 * MIB
+CONTEXT_BYTES = 400 * MIB
 """CUDA context, NCCL and libraries. Estimated: the one constant fitted to a published pool."""
 ACTIVATION_BYTES = 130 * 1024
 """A token of a batch: four residual streams and a dense MLP. Estimated."""

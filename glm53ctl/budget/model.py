@@ -31,21 +31,13 @@ EXPERT_BYTES = 3 * (HIDDEN * EXPERT_WIDTH // 2 + 2 * (HIDDEN + EXPERT_WIDTH) + 4
 """One routed expert at 4 bits: three trellises, their signs and the codebook's marker."""
 
 _BF16 = 2
-_KDA = (
-    4 * HIDDEN * HEADS * HEAD_DIM  # q, k, v, o
-    + 2 * HIDDEN * HEAD_DIM  # the first halves of two gates of low rank
-    + HIDDEN * HEADS
-)
+_KDA = 4 * HIDDEN * HEADS * HEAD_DIM + HIDDEN * HEADS  # q, k, v, o and beta
+_KDA_LOW = 2 * HIDDEN * HEAD_DIM  # the first halves of two gates of low rank
 _KDA_KEPT = 2 * HEAD_DIM * HEADS * HEAD_DIM + 3 * HEADS * HEAD_DIM * CONV_KERNEL
-_MLA = (
-    HIDDEN * 1536 + 1536 * HEADS * 256  # q down and up
-    + HIDDEN * 512  # kv down
-    + HEADS * 256 * HIDDEN  # o
-)  # fmt: skip
-_MLA_KEPT = (
-    512 * HEADS * 512  # kv up
-    + 1536 * INDEX_HEADS * INDEX_DIM + HIDDEN * INDEX_DIM + HIDDEN * INDEX_HEADS
-)  # fmt: skip
+_MLA = 1536 * HEADS * 256 + HEADS * 256 * HIDDEN  # q up, o
+_MLA_LOW = HIDDEN * (1536 + 512)  # q down, kv down
+_MLA_KEPT = 512 * HEADS * 512  # kv up
+_INDEXER = 1536 * INDEX_HEADS * INDEX_DIM + HIDDEN * INDEX_DIM + HIDDEN * INDEX_HEADS
 _SHARED = 3 * HIDDEN * EXPERT_WIDTH
 _ROUTER = EXPERTS * HIDDEN
 
@@ -76,21 +68,26 @@ output, which is less than a thousandth."""
 ROUTED = Weights("routed experts", MOE_LAYERS * EXPERTS * EXPERT_BYTES, every_step=False)
 CLASSES = (
     Weights("KDA projections", KDA_LAYERS * _KDA * _BF16, group="kda"),
+    Weights("KDA low rank", KDA_LAYERS * _KDA_LOW * _BF16, split=False, group="kda"),
     Weights("KDA gates", KDA_LAYERS * _KDA_KEPT * _BF16),
     Weights("MLA projections", MLA_LAYERS * _MLA * _BF16, group="mla"),
-    Weights("MLA kv_b, indexer", MLA_LAYERS * _MLA_KEPT * _BF16),
+    Weights("MLA low rank", MLA_LAYERS * _MLA_LOW * _BF16, split=False, group="mla"),
+    Weights("MLA kv_b", MLA_LAYERS * _MLA_KEPT * _BF16),
+    Weights("indexers", MLA_LAYERS * _INDEXER * _BF16, split=False),
     Weights("shared experts", MOE_LAYERS * _SHARED * _BF16, group="shared"),
     Weights("dense MLPs", DENSE_LAYERS * 3 * HIDDEN * 12288 * _BF16, group="mlp"),
     Weights("routers", MOE_LAYERS * _ROUTER * _BF16, split=False),
     Weights("lm_head", VOCABULARY * HIDDEN * _BF16),
     Weights("embeddings", VOCABULARY * HIDDEN * _BF16, every_step=False),
 )
-"""The text model but for its routed experts."""
+"""The text model but for its routed experts. What is not split, vLLM's glm5next/common has whole on
+each rank."""
 VISION = Weights("vision tower", 1_127_428_915, every_step=False)  # 1.05 GiB, published
 DRAFT = Weights("DFlash2 draft", DRAFT_BYTES)
 MTP = (
     Weights("MTP experts", EXPERTS * EXPERT_BYTES, every_step=False),
-    Weights("MTP rest", (_MLA + _MLA_KEPT + _SHARED + _ROUTER + 2 * HIDDEN * HIDDEN) * _BF16),
+    Weights("MTP projections", (_MLA + _MLA_KEPT + _SHARED) * _BF16),
+    Weights("MTP rest", (_MLA_LOW + _INDEXER + _ROUTER + 2 * HIDDEN**2) * _BF16, split=False),
 )
 
 
