@@ -67,7 +67,7 @@ nix: $(TOOL_READY) ## the flake: both machines evaluated, good and bad configura
 cases: $(TOOL_READY) ## recorded failures against the product's verdicts (CASES=FILE)
 	@$(TOOL)/python -m tests.cases $(CASES)
 
-pair-smoke: setup ## two systemd hosts with the real units, broken and healed (root, 10 minutes)
+pair-smoke: setup ## two systemd hosts with the real units, broken and healed (root, half an hour)
 	@$(TESTS) -m tests.pair.smoke
 
 pair-table: setup ## all faults on both sides in random rounds, what is missing of it: docs/reliability.md (root, hours)

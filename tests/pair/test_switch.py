@@ -13,6 +13,7 @@ from .side import START_SECONDS
 pytestmark = pytest.mark.engine
 
 SWITCH_SECONDS = 3 * START_SECONDS
+BENCH = "decode --kind structured --streams 1 --runs 1 --max-tokens 16 --no-coherence"
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +76,28 @@ def test_what_answers_wrong_is_taken_back(pair):
     assert code == 1, said + pair.evidence()
     assert "OUTPUT_DEGENERATE" in said
     pair.until_ready(before.epoch)
+
+
+def test_a_bench_decides_whether_it_is_kept(pair):
+    """A twentieth of the speed is reached on any day; fifty times as fast is not."""
+    before = pair.until_ready()
+    said = pair.hosts[0].exec("glm53ctl", "bench", *BENCH.split(), check=False)
+    assert said.returncode == 0, said.stdout + said.stderr
+    code, told = switch(
+        pair, 0, "demo", "--set", "serve.max_num_seqs=3", "--bench", BENCH, "--min-ratio", "50"
+    )
+    assert code == 1, told + pair.evidence()
+    assert "rolled back: " in told
+    assert "50.00 are wanted" in told
+    after = pair.until_ready(before.epoch)
+    assert sequences(pair) == ["2", "2"]
+
+    code, told = switch(
+        pair, 0, "demo", "--set", "serve.max_num_seqs=3", "--bench", BENCH, "--min-ratio", "0.05"
+    )
+    assert code == 0, told + pair.evidence()
+    pair.until_ready(after.epoch)
+    assert sequences(pair) == ["3", "3"]
 
 
 def test_what_is_wrong_on_paper_is_refused_while_the_pair_serves(pair):
