@@ -69,12 +69,31 @@ def err() -> "Console":
     return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
-def _load(path: Path | None, overrides: list[str] | None = None, *, warn: bool = False) -> Loaded:
-    """Load the configuration to use it; with `warn`, say what is allowed but doubtful."""
-    loaded = load(path, overrides=overrides or ())
+def _load(
+    path: Path | None,
+    overrides: list[str] | None = None,
+    *,
+    warn: bool = False,
+    rank: int | None = None,
+) -> Loaded:
+    """Load the configuration to use it; with `warn`, say what is allowed but doubtful.
+
+    `rank` is this host's; left out, it is found by its address.
+    """
+    here = _rank_here(path) if rank is None else rank
+    loaded = load(path, overrides=overrides or (), rank=here)
     for finding in loaded.findings if warn else ():
         err().print(finding.sentence(), style="yellow", markup=False)
     return loaded
+
+
+def _rank_here(path: Path | None) -> int | None:
+    """Return which rank this host is; None also where the configuration cannot tell."""
+    from glm53ctl.facts.here import rank_here
+
+    with suppress(UserError):
+        return rank_here(load(path, rules=False).config)
+    return None
 
 
 def _look_up(path: Path | None) -> Config:
@@ -98,10 +117,12 @@ def rank(
 
     logging.basicConfig(level=logging.INFO, format=f"rank {number}: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    nodes = _load(config, set_, warn=True).config.nodes
+    nodes = _load(config, set_, warn=True, rank=number).config.nodes
     if number >= len(nodes):
         raise UserError("RANK_UNKNOWN", f"there is no rank {number}: `nodes` lists {len(nodes)}.")
-    supervisor = RankSupervisor(number, lambda: load(config, overrides=set_ or ()).config)
+    supervisor = RankSupervisor(
+        number, lambda: load(config, overrides=set_ or (), rank=number).config
+    )
     try:
         asyncio.run(supervisor.run())
     except UserError as error:  # 2 means a configuration that starting again does not mend

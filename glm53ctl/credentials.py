@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 NAMES = ("api-key", "pair-token", "hf-token")
+OF_HEAD = frozenset({"api-key"})
+"""Those that only the head needs, since only the head listens: a worker is not asked for them."""
 STORE = Path("/etc/credstore")
 PREFIX = "glm53."
 """The units load `glm53.api-key` from the store as `api-key`: see services/."""

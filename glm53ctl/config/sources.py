@@ -72,10 +72,12 @@ def load(
     rules: bool = True,
     with_run: bool = True,
     switched: Switched | None = None,
+    rank: int | None = None,
 ) -> Loaded:
     """Read the configuration from all its sources; those of one run can be left out.
 
-    With `switched` it is what the next run would use after that switch.
+    With `switched` it is what the next run would use after that switch. `rank` is this node's: a
+    worker is not asked for the credentials of the head.
 
     Without `path` the default file is read when it exists. `overrides` are the command line's
     `path=value` words. Raises `ConfigError` with every mistake at once; with `rules=False`
@@ -86,13 +88,18 @@ def load(
     leaves = gather(
         file, overrides, environ, problems, required=required, with_run=with_run, switched=switched
     )
-    config, findings = _judged(leaves, problems, environ, rules=rules)
+    config, findings = _judged(leaves, problems, environ, rules=rules, rank=rank)
     origins = {key: leaves[key].origin if key in leaves else DEFAULT for key in LEAVES}
     return Loaded(config, origins, [f for f in findings if f.severity is Severity.WARN])
 
 
 def _judged(
-    leaves: Leaves, problems: Problems, environ: Mapping[str, str], *, rules: bool
+    leaves: Leaves,
+    problems: Problems,
+    environ: Mapping[str, str],
+    *,
+    rules: bool,
+    rank: int | None,
 ) -> tuple[Config, list[Finding]]:
     """Return the configuration that settings make with its findings; raise when one failed."""
     judged = validate(leaves)
@@ -101,12 +108,13 @@ def _judged(
         _raise_on_failures(problems.findings + kept)
         raise AssertionError("a layer that cannot be read is a failure of its own")
     present = frozenset(name for name in credentials.NAMES if credentials.find(name, environ))
+    present |= credentials.OF_HEAD if rank else frozenset()
     ruled = judge_rules(judged, leaves, present) if rules else []
     _raise_on_failures(problems.findings + ruled)
     return judged, problems.findings + ruled
 
 
-def write_override(config: Config, overrides: Sequence[str]) -> Path:
+def write_override(config: Config, overrides: Sequence[str], rank: int | None = None) -> Path:
     """Write the settings of one run beside the sockets, where `load` finds them.
 
     They are judged first together with the running configuration, so that a mistake is refused
@@ -119,7 +127,7 @@ def write_override(config: Config, overrides: Sequence[str]) -> Path:
         where = moved.origin.where("paths.run_dir")
         problems.findings.append(fail("CFG_FORBIDDEN", where, message, "Leave it out."))
     running = {path: Said(value_at(config, path), DEFAULT) for path in LEAVES}
-    _judged({**running, **said}, problems, os.environ, rules=True)
+    _judged({**running, **said}, problems, os.environ, rules=True, rank=rank)
     target = Path(config.paths.run_dir) / OVERRIDE_NAME
     text = yaml.safe_dump(nested(said), sort_keys=False, allow_unicode=True)
     replace_text(target, text)

@@ -519,7 +519,7 @@ class RankSupervisor:
             clear_override(self.config)
             return
         try:
-            write_override(self.config, overrides)
+            write_override(self.config, overrides, self.rank)
         except UserError as error:  # judged where the order was given; this node sees it otherwise
             await self._blocked(reasons.refused(error))
 

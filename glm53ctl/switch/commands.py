@@ -65,13 +65,14 @@ def switch_command(
 def _judged(path: Path | None, profile: str, words: list[str]) -> "tuple[Config, Switched]":
     """Return what runs now and what to switch to; every mistake in that is told at once."""
     from glm53ctl.config.sources import Switched, configured, load
+    from glm53ctl.facts.here import rank_here
     from glm53ctl.plan import check_argv, plan_rank
     from glm53ctl.switch.order import require_switchable
 
     here = configured(path)
     target = Switched(instead_of=here, settings=(f"profile={json.dumps(profile)}", *words))
-    new = load(path, switched=target).config
     old = load(path, rules=False).config
+    new = load(path, switched=target, rank=rank_here(old)).config
     require_switchable(old, new)
     check_argv(plan_rank(new, 0), os.environ)
     return old, target if profile != here or words else Switched()

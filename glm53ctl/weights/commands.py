@@ -246,7 +246,8 @@ def run(config: ConfigOption = None, set_: SetOption = None, rank: RankOption = 
     from glm53ctl.config.sources import load
     from glm53ctl.weights.service import WeightsUnit
 
-    WeightsUnit(load(config, overrides=set_ or ()).config, rank).run()
+    # Which combinations may serve is judged where one serves.
+    WeightsUnit(load(config, overrides=set_ or (), rules=False).config, rank).run()
 
 
 def _report(config: "Config", as_json: bool) -> None:

@@ -20,7 +20,7 @@ from glm53ctl.status.snapshot import Snapshot, assemble
 from glm53ctl.supervise import control
 from glm53ctl.supervise.report import RankReport
 
-from .bed import CHECKOUT, ENGINE, LAN, MODEL, RAIL1, SPARKS, Bed, Product
+from .bed import CHECKOUT, ENGINE, MODEL, RAIL1, SPARKS, Bed, Product
 from .side import START_SECONDS, Side
 
 SERVICES = CHECKOUT / "services"
@@ -65,7 +65,8 @@ class ServingPair(Side):
                         host.push(file, place.format(name), 0o644)
             host.exec("systemd-sysusers")
             host.exec("systemd-tmpfiles", "--create", check=False)  # 73: others' lines
-            for name, secret in (("api-key", self.api_key), ("pair-token", self.token)):
+            secrets = {"pair-token": self.token, **({} if rank else {"api-key": self.api_key})}
+            for name, secret in secrets.items():
                 host.write(f"/etc/credstore/glm53.{name}", f"{secret}\n", mode=0o600)
             self.configure(rank)
             host.exec("systemctl", "daemon-reload")
@@ -200,7 +201,7 @@ def demo_settings(files: DemoFiles, product: Product) -> dict[str, Any]:
         "engine": {"prefix": str(ENGINE)},
         "weights": {"model_dir": str(MODEL)},
         "canary": recorded["canary"],
-        "api": {"host": LAN.address(SPARKS[0])},
+        "api": {"host": "0.0.0.0"},  # as an owner whose LAN may use it has it
         # Tests hurt the pair more often than an owner would put up with.
         "supervise": {"backoff_seconds": 0.5, "crash_limit": 100, "frozen_seconds": 2},
         "link": {"silence_grace_seconds": 5},

@@ -280,6 +280,17 @@ def test_a_credential_is_a_key(tmp_path: Path) -> None:
     given(*words, environ={"CREDENTIALS_DIRECTORY": str(tmp_path)})
 
 
+def test_a_worker_is_not_asked_for_the_key_of_the_head(tmp_path: Path) -> None:
+    """Only the head listens, and only there its credential is."""
+    path = written(tmp_path, FILE + f"api: {{host: 0.0.0.0}}\npaths: {{run_dir: {tmp_path}}}\n")
+    elsewhere = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    config = load(path, environ=elsewhere, rank=1).config
+    write_override(config, ["serve.max_num_seqs=2"], rank=1)
+    for rank in (0, None):
+        with pytest.raises(ConfigError, match="API_NO_KEY"):
+            load(path, environ=elsewhere, rank=rank)
+
+
 # --- one run -------------------------------------------------------------------------------------
 
 
