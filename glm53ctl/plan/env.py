@@ -12,6 +12,12 @@ READY_TIMEOUT_SECONDS = 3600
 cold load on a Spark; the supervisor judges by stages and ends a start much earlier."""
 
 
+FRAME_PIXELS = 1920 * 1088
+TOKEN_PIXELS = 28 * 28
+"""Of an image: as overlay/glm53_overlay/api/media.py counts."""
+DECODED_BYTES = 715_827_880
+
+
 @dataclass(frozen=True)
 class Variable:
     """A variable that has the same value on every rank; None leaves it out."""
@@ -67,6 +73,21 @@ def _cache(folder: str, *, cuda_only: bool = False) -> Callable[[Config], str | 
         return f"{cache_dir(config)}/{folder}" if folder else cache_dir(config)
 
     return value
+
+
+def _largest_frame(config: Config) -> int:
+    """Return the pixels of the largest picture that is decoded.
+
+    vLLM's own limit, 179 million, would let the 128 frames of one video take 68 GB beside the
+    weights. Images come scaled to their share of tokens; 1080p for videos.
+    """
+    return max(FRAME_PIXELS, config.media.image_tokens * TOKEN_PIXELS)
+
+
+def _decoded_bytes(config: Config) -> int:
+    """Return what the media of one request may decode to: its videos whole, or vLLM's default."""
+    media = config.media
+    return max(DECODED_BYTES, media.videos * media.max_frames * 3 * FRAME_PIXELS)
 
 
 def overlay_settings(config: Config) -> str:
@@ -134,6 +155,16 @@ COMMON = (
     Variable("PYTHONUNBUFFERED", _always("1")),
     # Nothing from a home directory may stand in for a pinned package.
     Variable("PYTHONNOUSERSITE", _always("1")),
+    Variable(
+        "VLLM_MAX_IMAGE_PIXELS",
+        lambda config: _cuda_only(str(_largest_frame(config)), config),
+        ("media.image_tokens",),
+    ),
+    Variable(
+        "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES",
+        lambda config: _cuda_only(str(_decoded_bytes(config)), config),
+        ("media.videos", "media.max_frames"),
+    ),
     Variable("VLLM_ENGINE_READY_TIMEOUT_S", _always(str(READY_TIMEOUT_SECONDS))),
     Variable(
         "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",

@@ -34,6 +34,7 @@ CLASSES = (
 
 _O_PROJ = re.compile(r"(?:^|\.)layers\.(\d+)\.self_attn\.o_proj\.weight$")
 _EDITED = "_glm53_ablit"
+_EDIT = "_glm53_edit"
 
 log = logging.getLogger("vllm.glm53.ablit")
 
@@ -134,6 +135,10 @@ def install(settings: AblitSettings) -> None:
         if not hasattr(cls, _EDITED):
             cls.load_weights = _editing(cls.load_weights, settings, direction, mtp=mtp)
             setattr(cls, _EDITED, True)
+    whole = _class("vllm.model_executor.model_loader.base_loader", "BaseModelLoader")
+    if not hasattr(whole, _EDITED):
+        whole.load_model = _closing(whole.load_model)
+        setattr(whole, _EDITED, True)
     log.warning(
         "ablit: o_proj of layers %s is edited while loading, alpha %g; published quality figures "
         "are without it",
@@ -158,9 +163,25 @@ def _editing(
     @functools.wraps(loader)
     def load_weights(self: Any, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
         count = int(self.config.num_hidden_layers)
-        edit = Edit(direction, settings.alpha, layers_of(settings, count, mtp=mtp))
-        loaded = loader(self, edit.stream(weights))
-        edit.close()
-        return loaded
+        # vLLM calls it once for each run of names below it: shards may bring others in between.
+        if not hasattr(self, _EDIT):
+            object.__setattr__(
+                self, _EDIT, Edit(direction, settings.alpha, layers_of(settings, count, mtp=mtp))
+            )
+        return loader(self, getattr(self, _EDIT).stream(weights))
 
     return load_weights
+
+
+def _closing(loader: Callable[..., torch.nn.Module]) -> Callable[..., torch.nn.Module]:
+    """Wrap the loading of a whole model: afterwards every edit must have been made."""
+
+    @functools.wraps(loader)
+    def load_model(*args: Any, **kwargs: Any) -> torch.nn.Module:
+        model = loader(*args, **kwargs)
+        for module in model.modules():
+            if (edit := getattr(module, _EDIT, None)) is not None:
+                edit.close()
+        return model
+
+    return load_model

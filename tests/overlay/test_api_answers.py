@@ -96,9 +96,27 @@ def test_what_surely_fits_is_not_counted():
     assert [path for path, _ in bed.server.bodies] == [CHAT]
 
 
-@pytest.mark.parametrize("reply", [None, 0, -1, "9000", 2.5, True])
+@pytest.mark.parametrize("reply", [None, 0, -1])
 def test_lengths_that_are_none_are_left_to_vllm(reply):
     assert tokenized(10**6, max_tokens=reply)[1].status_code == 200
+
+
+@pytest.mark.parametrize("name", ["n", "max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("value", ["9000", "1", 2.5, True, [1]])
+def test_a_number_by_which_a_request_is_admitted_is_a_number(name, value):
+    """vLLM takes "1000" as 1000, and would do what nobody counted."""
+    bed = api_bed.make(max_active=1, window=1000)
+    found = bed.post(body=chat(**{name: value}))
+    assert error(found, 400)["code"] in ("invalid_type", "too_many_replies", "invalid_json")
+    assert bed.server.bodies == []
+
+
+def test_a_whole_number_may_have_a_point():
+    bed = api_bed.make(window=1000)
+    assert error(bed.post(body=chat(max_tokens=2000.0)), 400)["code"] == "context_length_exceeded"
+    assert bed.post(body=chat(max_tokens=20.0)).status_code == 200
+    assert bed.server.got["max_tokens"] == 20
+    assert isinstance(bed.server.got["max_tokens"], int)
 
 
 def test_token_ids_are_counted_without_a_tokenizer():

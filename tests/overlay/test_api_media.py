@@ -131,6 +131,7 @@ def test_a_fitting_size_is_whole_cells_within_the_share(width, height, share):
         (image("data:image/png;base64,!!!"), "media_invalid"),
         (image("data:image/png;base64"), "media_invalid"),
         (image("data:image/png,plain"), "media_invalid"),
+        (image(data_url(picture()).replace("base64", "BASE64")), "media_invalid"),
         (image(data_url(b"GIF89a" + bytes(50))), "media_invalid"),
         (image(data_url(picture()[:40])), "media_invalid"),
         (image(data_url(b"")), None),
@@ -167,6 +168,17 @@ def test_the_other_routes_forms_are_seen():
     source = {"type": "url", "url": "https://example.com/x"}
     body["messages"][0]["content"] = [{"type": "image", "source": source}]
     assert error(bed().post("/v1/messages", body), 400)["code"] == "media_url_refused"
+
+
+@pytest.mark.parametrize("kind", ["x", None, "file"])
+def test_an_anthropic_image_is_looked_at_where_vllm_reads_it(kind):
+    """It reads `url` of the type "url" alone, and `data` of all others."""
+    source = {"type": kind, "url": data_url(picture()), "data": "!!!", "media_type": "image/png"}
+    part = {"type": "image", "source": source}
+    body = {"model": "m", "messages": [{"role": "user", "content": [part]}]}
+    assert error(bed().post("/v1/messages", body), 400)["code"] == "media_invalid"
+    source |= {"type": "url", "url": 5}
+    assert error(bed().post("/v1/messages", body), 400)["code"] == "media_invalid"
 
 
 def test_an_anthropic_image_is_scaled_in_place():
@@ -206,7 +218,10 @@ class Site(http.server.BaseHTTPRequestHandler):
         self.hosts.append(self.headers["Host"])
         moved = self.path == "/moved"
         self.send_response(302 if moved else 200)
-        self.send_header("Content-Type", "image/png; charset=x")
+        kind = "image/png, text/html" if self.path == "/two" else "image/png; charset=x"
+        self.send_header("Content-Type", kind)
+        if self.path == "/packed":
+            self.send_header("Content-Encoding", "gzip, gzip")
         if moved:
             self.send_header("Location", "/a.png")
         self.end_headers()
@@ -235,6 +250,7 @@ def fetched(url, addresses=("127.0.0.1",), domains=(), limit=MIB, public=lambda 
 def test_a_public_url_is_fetched_from_the_address_that_was_looked_at(site):
     assert fetched(f"http://pictures.example:{site}/a.png") == ("image/png", Site.content)
     assert Site.hosts[-1] == f"pictures.example:{site}"
+    assert fetched(f"http://pictures.example:{site}/two")[0] == "application/octet-stream"
 
 
 @pytest.mark.parametrize(
@@ -242,6 +258,7 @@ def test_a_public_url_is_fetched_from_the_address_that_was_looked_at(site):
     [
         ("/moved", {}, "redirects"),
         ("/a.png", {"limit": 10}, "more than 10 bytes"),
+        ("/packed", {}, "compressed"),
         ("/a.png", {"domains": ["other.example"]}, "not among"),
         ("/a.png", {"public": fetch.is_public}, "private network"),
         ("/a.png", {"addresses": ()}, "private network"),

@@ -201,6 +201,52 @@ def test_no_json_object_no_engine(bed, raw):
     assert bed.server.bodies == []
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", {"input": [{"type": "function_call", "arguments": "[" * 9000}]}),
+        ("/v1/responses", {"input": "x", "structured_outputs": {"json": "[" * 9000}}),
+        ("/v1/messages", {"messages": [], "structured_outputs": {"json": "[" * 9000}}),
+        (
+            "/tokenize",
+            {"messages": [{"tool_calls": [{"function": {"arguments": '{"a":' * 9000}}]}]},
+        ),
+    ],
+)
+def test_depth_in_a_text_ends_in_a_refusal_on_every_route(path, body):
+    bed = api_bed.make()
+    assert error(bed.post(path, body), 400)["code"] in ("invalid_json", "REQ_FOREIGN")
+    assert bed.server.bodies == []
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "here"),
+    [
+        ("/v1/responses", "response_format", "text.format"),
+        ("/v1/responses", "reasoning_effort", "reasoning.effort"),
+        ("/v1/responses", "max_tokens", "max_output_tokens"),
+        ("/v1/messages", "stop", "stop_sequences"),
+        ("/v1/messages", "seed", CHAT),
+    ],
+)
+def test_a_field_of_chat_is_not_dropped_by_another_route(path, name, here):
+    bed = api_bed.make()
+    found = error(bed.post(path, {"model": "m", "input": "x", name: 5}), 400)
+    assert found["code"] == "REQ_FOREIGN"
+    assert found["param"] == name
+    assert here in found["message"]
+    assert bed.post(path, {"model": "m", "input": "x", name: None}).status_code == 200
+
+
+def test_completions_know_a_length_by_its_newer_name():
+    bed = api_bed.make(default_max_tokens=7)
+    path = "/v1/completions"
+    assert bed.post(path, {"prompt": "x", "max_completion_tokens": 500}).status_code == 200
+    assert bed.server.got == {"prompt": "x", "max_tokens": 500}
+    bed.post(path, {"prompt": "x", "max_completion_tokens": 500, "max_tokens": 6})
+    assert bed.server.got == {"prompt": "x", "max_tokens": 6}
+
+
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses", "/v1/tokenize"])
 @pytest.mark.parametrize("field", ["messages", "prompt", "input", "tools", "metadata"])
 @pytest.mark.parametrize("shape", ["list", "content"])
@@ -211,7 +257,8 @@ def test_depth_ends_in_a_refusal_and_not_in_a_stack(path, field, shape):
         inner: object = "x"
         for _ in range(depth):
             inner = [inner] if shape == "list" else {"content": [inner]}
-        raw = b'{"model": "m", "max_tokens": 5, "%s": ' % field.encode()
+        most = b"max_output_tokens" if path == "/v1/responses" else b"max_tokens"
+        raw = b'{"model": "m", "%s": 5, "%s": ' % (most, field.encode())
         body = raw + dumps(inner) + b"}"
         answer = bed.post(path, content=body)
         if depth * (1 if shape == "list" else 2) < 98:

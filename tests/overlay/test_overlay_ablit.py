@@ -153,6 +153,38 @@ def test_vllm_loads_an_edited_model(tiny_glm4, direction, monkeypatch):
         assert torch.allclose(found, expected, atol=1e-5), layer
 
 
+class Layers(torch.nn.Module):
+    """Stand-in for a model below a model: vLLM hands it its weights in runs."""
+
+    class config:  # noqa: N801 - as vLLM has it
+        num_hidden_layers = 4
+
+    def load_weights(self, weights):
+        return {name for name, _ in weights}
+
+
+@pytest.mark.parametrize("layers", [(1, 2, 3), (1, 3)])
+def test_the_weights_of_a_model_may_come_in_runs(direction, monkeypatch, layers):
+    settings = wanted(direction, layers="1-3")
+    unit = ablit.read_direction(settings)
+    monkeypatch.setattr(
+        Layers, "load_weights", ablit._editing(Layers.load_weights, settings, unit, mtp=False)
+    )
+
+    def load_model():
+        model = torch.nn.ModuleDict({"language_model": Layers()})
+        for layer in layers:
+            name = f"layers.{layer}.self_attn.o_proj.weight"
+            assert model["language_model"].load_weights([(name, weight())]) == {name}
+        return model
+
+    if layers == (1, 2, 3):
+        ablit._closing(load_model)()
+    else:
+        with pytest.raises(OverlayError, match="layer 2 "):
+            ablit._closing(load_model)()
+
+
 def test_an_engine_without_the_model_is_refused(direction, monkeypatch):
     monkeypatch.setattr(ablit, "CLASSES", (("vllm.nowhere", "Model", False),))
     with pytest.raises(OverlayError, match="ABLIT_MODEL"):

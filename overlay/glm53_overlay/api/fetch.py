@@ -6,6 +6,7 @@ connection goes to the very address that was looked at; redirects are not follow
 
 import asyncio
 import ipaddress
+import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ import httpx
 from glm53_overlay.api.refusal import RefusedError, invalid
 
 SECONDS = 30.0
+_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+")
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
@@ -66,20 +68,24 @@ async def _read(
     target = httpx.URL(url).copy_with(host=address)
     named = f"[{host}]" if ":" in host else host
     default = port == (443 if scheme == "https" else 80)
-    headers = {"Host": named if default else f"{named}:{port}"}
+    # Packed, a few bytes could be gigabytes.
+    headers = {"Host": named if default else f"{named}:{port}", "Accept-Encoding": "identity"}
     async with (
         httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=SECONDS) as client,
         client.stream("GET", target, headers=headers, extensions={"sni_hostname": host}) as answer,
     ):
         if answer.status_code != 200:
             raise _refused(f"{host} answered {answer.status_code}; redirects are not followed")
+        if answer.headers.get("content-encoding", "identity").lower() != "identity":
+            raise _refused(f"{host} sends it compressed")
         content = bytearray()
-        async for piece in answer.aiter_bytes():
+        async for piece in answer.aiter_raw():
             content += piece
             if len(content) > limit:
                 raise RefusedError(413, "media_too_large", f"{host} sends more than {limit} bytes.")
-    kind = answer.headers.get("content-type", "application/octet-stream").partition(";")[0].strip()
-    return kind, bytes(content)
+    kind = answer.headers.get("content-type", "").partition(";")[0].strip()
+    # It becomes part of a data URL.
+    return kind if _MEDIA_TYPE.fullmatch(kind) else "application/octet-stream", bytes(content)
 
 
 def _refused(reason: str) -> RefusedError:

@@ -76,11 +76,11 @@ def _from_url(kind: str, part: dict[str, Any], name: str) -> Item:
 
 def _from_source(source: dict[str, Any]) -> Item:
     """Return an image in the form of /v1/messages."""
-    if source.get("type") == "base64":
+    if source.get("type") == "url":  # vLLM takes all else for data
+        url = source.get("url")
+    else:
         kind, data = source.get("media_type"), source.get("data")
         url = f"data:{kind};base64,{data}" if isinstance(data, str) else None
-    else:
-        url = source.get("url")
     if not isinstance(url, str):
         raise invalid("media_invalid", "An image's source must hold data or a URL.", "messages")
 
@@ -156,7 +156,7 @@ def _each(kind: str, limits: MediaSettings) -> float:
 
 def _decoded(kind: str, url: str, limits: MediaSettings) -> bytes:
     head, comma, data = url.partition(",")
-    if not comma or not head.lower().endswith(";base64"):
+    if not comma or not head.endswith(";base64"):  # as vLLM reads it
         raise invalid("media_invalid", "A data URL must be in base64.", "messages")
     if len(data) * 3 // 4 - 2 > _each(kind, limits) * MIB:
         raise _too_large(f"One {kind}", len(data) * 3 // 4, _each(kind, limits))

@@ -5,6 +5,7 @@ body of a stranger is read. Answers pass through as they come.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import json
@@ -35,6 +36,9 @@ ON_LOOP_BYTES = 256 * 1024
 
 IDLE_SECONDS = 30.0
 """How long a client may pause within its body: it has a place all the while."""
+
+DROP_SECONDS = 5.0
+"""How long the rest of a refused body is read, so that its client sees why."""
 
 log = logging.getLogger("vllm.glm53.api")
 
@@ -69,14 +73,21 @@ class Middleware:
         await self.app(scope, receive, send)
 
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        coming = _Coming(receive)
         try:
-            await self._http(scope, receive, send)
+            await self._http(scope, coming, send)
         except RefusedError as refusal:
             headers = refusal.headers
             await send(
                 {"type": "http.response.start", "status": refusal.status, "headers": headers}
             )
-            await send({"type": "http.response.body", "body": refusal.body})
+            body = {"type": "http.response.body", "body": refusal.body}
+            if coming.ended or refusal.status in (401, 408) or _waits_for_leave(scope):
+                await send(body)
+                return
+            await send({**body, "more_body": True})
+            await coming.drop(int(self.settings.body_mib * MIB))
+            await send({"type": "http.response.body", "body": b""})
         except _GoneError:
             log.debug("a client left before its request was complete")
 
@@ -105,6 +116,7 @@ class Middleware:
         """Return the body that vLLM is to get. Raises RefusedError."""
         raw = await self._read(scope, receive, place)
         body = await self._aside(len(raw), requests.parse, raw)
+        requests.require_whole_numbers(body)
         place.admit(requests.sequences(path, body))
         made = requests.adapt(path, body, self.settings)
         tokens = await self._media(made, place)
@@ -116,6 +128,7 @@ class Middleware:
     async def _reading(self, scope: Scope, receive: Receive, place: Place) -> bytes:
         raw = await self._read(scope, receive, place)
         body = await self._aside(len(raw), requests.parse, raw)
+        requests.require_shallow_arguments(body)
         await self._media(body, place)
         return await self._aside(len(raw), requests.dump, body)
 
@@ -125,8 +138,13 @@ class Middleware:
         found = list(media.items(body))
         if not found:
             return 0
-        await media.prepare(found, limits, lambda url, most: fetch.fetch(url, most, limits.domains))
-        place.hold(sum(len(item.url or "") for item in found if item.changed))
+
+        async def fetched(url: str, most: int) -> tuple[str, bytes]:
+            kind, content = await fetch.fetch(url, most, limits.domains)
+            place.hold(len(content) * 4 // 3)  # as base64 it goes into the body
+            return kind, content
+
+        await media.prepare(found, limits, fetched)
 
         def weighed_and_fitted() -> int:
             media.weigh(found, limits)
@@ -200,6 +218,30 @@ class Middleware:
         return int(count)
 
 
+class _Coming:
+    """What a client sends, read to its end also when it is refused.
+
+    A server that closes while bytes come in takes its answer back with it: the client sees a reset
+    and neither reason nor Retry-After.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.ended = False
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self.ended = not message.get("more_body", False)
+        return message
+
+    async def drop(self, most: int) -> None:
+        """Read to the end of the body, but no more than `most` bytes and DROP_SECONDS."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DROP_SECONDS):
+                while not self.ended and most > 0:
+                    most -= len((await self()).get("body", b""))
+
+
 class _GoneError(Exception):
     """The client hung up before its request was complete."""
 
@@ -256,6 +298,11 @@ class _Answer:
             body = self._rename(body)
         await self._send({**start, "headers": _headers(start["headers"], len(body))})
         await self._send({"type": "http.response.body", "body": body})
+
+
+def _waits_for_leave(scope: Scope) -> bool:
+    """Say whether the client sends its body only when it is asked for (`Expect: 100-continue`)."""
+    return any(name == b"expect" for name, _ in scope["headers"])
 
 
 def _load_of(scope: Scope) -> Load:

@@ -17,6 +17,10 @@ from glm53_overlay.api.load import BODIES, Load
 from glm53_overlay.api.middleware import API_KEY
 from glm53_overlay.settings import MIB, load
 
+ENGINE_SECONDS = 5.0
+"""What the engine has to end its workers, also after a client that held the stop up to its limit;
+at 0 it is killed."""
+
 log = logging.getLogger("vllm.glm53.api")
 
 
@@ -52,9 +56,10 @@ class EndpointPlugin:
 
         def drain_and_shutdown(timeout: float | None = None) -> None:
             # Called in a thread on a stop, and once more on the loop when the server has ended.
+            state.glm53_load.stopping = True
             if timeout and threading.get_ident() != here:
                 drained = asyncio.run_coroutine_threadsafe(state.glm53_load.drain(timeout), loop)
-                timeout = drained.result()
+                timeout = max(drained.result(), ENGINE_SECONDS)
             shutdown(timeout=timeout)
 
         engine_client.shutdown = drain_and_shutdown

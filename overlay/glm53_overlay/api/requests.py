@@ -58,6 +58,27 @@ GUIDED_OPTIONS = {
 }
 """Options of a guided field; the backend is the server's choice, so a request's is refused."""
 
+WHOLE = ("n", "max_tokens", "max_completion_tokens", "max_output_tokens")
+FOREIGN = {
+    RESPONSES: {
+        "max_tokens": "max_output_tokens",
+        "max_completion_tokens": "max_output_tokens",
+        "n": None,
+        "reasoning_effort": "reasoning.effort",
+        "response_format": "text.format",
+    },
+    MESSAGES: {
+        "n": None,
+        "max_completion_tokens": "max_tokens",
+        "reasoning_effort": None,
+        "response_format": None,
+        "seed": None,
+        "stop": "stop_sequences",
+        "structured_outputs": None,
+    },
+}
+"""Fields of chat that other routes do not have, and their names there."""
+
 TOOL_OPENER = "<tool_call>"
 MAX_DEPTH = 100
 """Of objects and lists in each other. Python's own limit depends on where its stack stands, so a
@@ -101,6 +122,19 @@ def _require_shallow(level: list[Any]) -> None:
     raise RecursionError
 
 
+def require_whole_numbers(body: Body) -> None:
+    """Make lengths and `n` whole numbers, by which a request is admitted. Raises RefusedError.
+
+    vLLM also takes them as text or with a fraction of zero, and would do more than was counted.
+    """
+    for name in WHOLE:
+        value = body.get(name)
+        if isinstance(value, float) and value.is_integer():
+            body[name] = int(value)
+        elif value is not None and type(value) is not int:
+            raise invalid("invalid_type", f"{name} must be a whole number.", name)
+
+
 def sequences(path: str, body: Body) -> int:
     """Return how many replies a request asks for: prompts, times `n`."""
     prompt = body["prompt"] if path == COMPLETIONS and isinstance(body.get("prompt"), list) else []
@@ -134,9 +168,14 @@ def adapt(path: str, body: Body, settings: ApiSettings) -> Body:
     _no_extra_body(body)
     if path not in (CHAT, COMPLETIONS):
         _no_guided(body, path)
+        _no_foreign(body, path)
+        _constraint(body)
+        require_shallow_arguments(body)
         return body
     made = dict(body)
-    for step in (_guided, _constraint, _efforts, _no_tools, _arguments):
+    if path == COMPLETIONS:
+        _one_length(made)
+    for step in (_guided, _constraint, _efforts, _no_tools, require_shallow_arguments):
         step(made)
     return made
 
@@ -207,6 +246,20 @@ def _no_guided(body: Body, path: str) -> None:
             raise invalid("REQ_GUIDED", f"{name} is not served on {path}; use {CHAT}.", name)
 
 
+def _no_foreign(body: Body, path: str) -> None:
+    for name, here in FOREIGN[path].items():
+        if body.get(name) is not None:
+            instead = f"use {here}" if here else f"use {CHAT}"
+            raise invalid("REQ_FOREIGN", f"{name} is not served on {path}; {instead}.", name)
+
+
+def _one_length(body: Body) -> None:
+    """Give completions the name of a length that they know; the other would count as none."""
+    most = body.pop("max_completion_tokens", None)
+    if most is not None and body.get("max_tokens") is None:
+        body["max_tokens"] = most
+
+
 def _constraint(body: Body) -> None:
     # vLLM asks it for its keys before it looks at its type, which ends in a 500.
     outputs = body.get("structured_outputs")
@@ -268,8 +321,15 @@ def _effort(value: object) -> str:
     return EFFORTS[value]
 
 
-def _arguments(body: Body) -> None:
-    """Look into the JSON of earlier calls, which vLLM parses for the template."""
+def require_shallow_arguments(body: Body) -> None:
+    """Look into the JSON of earlier calls, which vLLM parses for the template.
+
+    Raises RefusedError.
+    """
+    said = body.get("input")
+    for item in said if isinstance(said, list) else ():
+        if isinstance(item, dict):
+            _shallow_text(item.get("arguments"), "input")
     messages = body.get("messages")
     for message in messages if isinstance(messages, list) else ():
         calls = message.get("tool_calls") if isinstance(message, dict) else None
