@@ -222,6 +222,8 @@ def test_an_owner_gets_an_image_of_it(host: str, owned: Path, theirs: list[str])
     assert made["contents"] == [f"nixos-system-{host}", f"disko-script-{host}"]
     assert f'[ "$answer" = {host} ] || exit 1' in made["script"]
     assert "This erases /dev/nvme0n1" in made["script"]
+    # The folder that the last line tells of is made by the first boot, which is yet to come.
+    assert "install -d -m 700 /mnt/etc/credstore\n" in made["script"]
     done = subprocess.run(["bash", "-n", "-c", made["script"]], check=False)
     assert done.returncode == 0
 
