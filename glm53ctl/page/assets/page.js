@@ -257,7 +257,7 @@
     const flow = (one) => known(one) ? value(...bits(one)) : value(null);
     const cell = (label, shown, tone) => make("span", { class: "value" }, make("span", { class: "label" }, label), make("span", { "data-tone": tone, class: tone ? "toned" : null }, shown));
     return make("ul", { class: "rails", "aria-label": `Rails of ${node.name}` }, node.rails.map((rail) => {
-      const tone = rail.carrier === false ? "bad" : rail.carrier ? "ok" : "idle";
+      const tone = rail.lost ? "bad" : rail.carrier ? "ok" : "idle";
       const link = rail.carrier === false ? "no carrier" : [known(rail.speed_gbit_per_s) && `${digits(rail.speed_gbit_per_s)} Gb/s`, known(rail.mtu) && `MTU ${rail.mtu}`].filter(Boolean).join(", ");
       return make("li", {}, make("span", { class: "value" }, make("strong", { class: "dot", "data-tone": tone }, rail.rdma || rail.name), make("span", { class: "label" }, link || "link not known")),
         cell("in", flow(rail.receive_bytes_per_s)), cell("out", flow(rail.transmit_bytes_per_s)),
