@@ -307,6 +307,34 @@ def test_the_kernels_are_compiled_for_gb10_alone(packages: dict[str, Any]) -> No
     assert '[ "$(cat archs)" = sm_121a ]' in packages["scripts"]["ext"]
 
 
+STAND_INS = {
+    "cuda_flags.py": "cuda_cflags = extension_sources = lambda _: []",
+    "setuptools.py": "import json\ndef setup(**said): print(json.dumps(said['version']))",
+    "torch/__init__.py": "",
+    "torch/utils/__init__.py": "",
+    "torch/utils/cpp_extension.py": "BuildExtension = None\ndef CUDAExtension(*a, **k): pass",
+}
+"""What the kernels' setup script imports, as far as it asks for it."""
+
+
+def test_the_kernels_are_set_up_with_what_the_build_is_told(
+    packages: dict[str, Any], tmp_path: Path
+) -> None:
+    for name, text in STAND_INS.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    script = ROOT / "nix/packages/exllamav3_ext.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "build_ext"],
+        env={**packages["ext"], "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == "1.6.5"
+
+
 @pytest.mark.parametrize(
     "name",
     ["environment", "program", "engine", "cpu", "tag", "ext", "units", "imports", "deploy"],

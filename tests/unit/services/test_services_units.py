@@ -70,7 +70,9 @@ def test_the_credentials_are_those_that_the_code_reads(rank, monkeypatch):
 def test_every_unit_that_reads_a_secret_is_restarted_where_a_page_tells_of_one(page):
     """systemd reads credentials when a unit starts: one that was left out never sees them."""
     reading = {name for name in UNITS if "\nLoadCredential=" in (SERVICES / name).read_text()}
-    others = {name for name in reading if "PartOf=glm53.target" not in (SERVICES / name).read_text()}
+    others = {
+        name for name in reading if "PartOf=glm53.target" not in (SERVICES / name).read_text()
+    }
     text = (ROOT / "docs" / page).read_text()
     told = text[text.index("Secrets, each" if page == "services.md" else "Then the secrets") :]
     rows = re.findall(r"^\| change a secret .*$", text, re.MULTILINE)
