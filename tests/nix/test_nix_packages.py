@@ -345,6 +345,40 @@ def test_the_build_scripts_are_shell(name: str, packages: dict[str, Any]) -> Non
     assert done.returncode == 0, done.stderr
 
 
+SSH = """#!/bin/sh
+echo "$@" >> "$LOG"
+case "$*" in
+  *"root@$CHANGED readlink"*current-system*) echo new ;;
+  *readlink*) echo old ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("changed", ["", "head", "worker"])
+def test_a_pair_with_another_kernel_is_not_restarted(
+    changed: str, packages: dict[str, Any], tmp_path: Path
+) -> None:
+    """The script for real, with ssh and nixos-rebuild that only note down."""
+    (tmp_path / "rebuild").write_text("#!/bin/sh\n")
+    (tmp_path / "ssh").write_text(SSH)
+    for program in ("rebuild", "ssh"):
+        (tmp_path / program).chmod(0o755)
+    script = re.sub(r"rebuild=\S+", f"rebuild={tmp_path}/rebuild", packages["scripts"]["deploy"])
+    log = tmp_path / "log"
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CHANGED": changed, "LOG": str(log)}
+    words = ["bash", "-euo", "pipefail", "-c", script, "deploy", "head", "worker"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    asked = log.read_text()
+    if changed:
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"DEPLOY_REBOOT: {changed} runs another kernel")
+        assert "systemctl" not in asked
+    else:
+        assert done.returncode == 0, done.stderr
+        assert asked.count("systemctl restart --no-block glm53.target") == 2
+        assert "root@head glm53ctl status --watch" in asked
+
+
 def test_the_units_lie_where_nixos_looks(packages: dict[str, Any], tmp_path: Path) -> None:
     script = re.sub(r"/\S+/[^/\s]*services/\*", f"{ROOT}/services/*", packages["scripts"]["units"])
     environment = {**os.environ, "out": str(tmp_path)}
