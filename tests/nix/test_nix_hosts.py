@@ -342,7 +342,10 @@ def test_prometheus_asks_both_nodes_and_knows_the_alerts(nix: Nix) -> None:
     (rules,) = made["watched"]["ruleFiles"]
     assert rules.endswith("alerts.yaml")
     assert made["plain"]["scrapeConfigs"] == made["watched"]["scrapeConfigs"][:1]
-    assert made["off"] == {"enable": False, "ruleFiles": [], "scrapeConfigs": []}
+    assert made["watched"]["checkConfig"] == "syntax-only", "the key is not there in a build"
+    assert made["plain"]["checkConfig"] is True
+    off = {"enable": False, "checkConfig": True, "ruleFiles": [], "scrapeConfigs": []}
+    assert made["off"] == off
 
 
 # --- the exporter ---------------------------------------------------------------------------------
