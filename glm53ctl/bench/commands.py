@@ -191,7 +191,7 @@ def _run(
         parameters=_parameters(kind, context.params),
         cases=tuple(measured.cases),
         ok=not measured.faults,
-        notes=tuple(measured.faults),
+        notes=(*measured.faults, *measured.notes),
     )
     print(result.model_dump_json() if as_json else as_text(result))
     if out is not None:
