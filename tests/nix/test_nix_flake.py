@@ -228,6 +228,25 @@ def test_an_owner_gets_an_image_of_it(host: str, owned: Path, theirs: list[str])
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize("host", HOSTS)
+def test_an_owner_s_modules_are_of_both_machines(
+    host: str, owned: Path, theirs: list[str], tmp_path: Path
+) -> None:
+    """As docs/owners.md says it: the module, and the line that names it."""
+    folder = shutil.copytree(owned, tmp_path / "sparks")
+    owner = folder / "owner.nix"
+    line = "modules = [ ./settings.nix ];"
+    assert f"  # {line}\n" in owner.read_text()
+    owner.write_text(owner.read_text().replace(f"# {line}", line))
+    page = (ROOT / "docs/owners.md").read_text()
+    assert f"`{line}`" in page
+    module = re.search(r"```nix\n(\{\n  services\.glm53\.settings.*?)```", page, re.DOTALL)
+    assert module
+    (folder / "settings.nix").write_text(module[1])
+    function = "machine: machine.config.services.glm53.effective.power.max_gpu_clock_mhz"
+    assert ask(folder, theirs, f"nixosConfigurations.{host}", function) == 2200
+
+
 def test_an_owner_can_deploy(owned: Path, theirs: list[str]) -> None:
     assert ask(owned, theirs, "apps.x86_64-linux", "builtins.attrNames") == ["default", "deploy"]
 
