@@ -233,8 +233,8 @@ async def agents(
         for answer in (*mix.alone, *mix.joined, mix.late):
             found.look_at("agents", answer)
     late = [mix.late for mix in mixes]
-    kept = tuple(mix.kept for mix in mixes if mix.kept is not None)
-    if len(kept) < len(mixes):
+    shares = tuple(mix.kept for mix in mixes if mix.kept is not None)
+    if len(shares) < len(mixes):
         found.notes.append("agents: some ended before all wrote; --max-tokens lets them write on")
     found.cases = [
         Case(
@@ -251,11 +251,11 @@ async def agents(
             extra={"prompt_tokens": median(answer.prompt_tokens for answer in late)},
         ),
     ]
-    if kept:
+    if shares:
         case = Case(
             name="agents while a newcomer is read",
             unit="share of pace kept",
-            values=kept,
+            values=shares,
             **_timings([answer for mix in mixes for answer in mix.joined]),
         )
         found.cases.append(case)
