@@ -66,7 +66,7 @@
     {
       # What the template calls.
       lib = {
-        # The owner's six values -> { spark-head, spark-worker }
+        # The owner's six values, and modules if any -> { spark-head, spark-worker }
         inherit pair;
         # These two -> USB images that install them.
         inherit images;

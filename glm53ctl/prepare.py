@@ -7,6 +7,7 @@ run without privileges and ask for the latter by a file (`request_reclaim`).
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from glm53ctl.checks.wanted import load_gib
 from glm53ctl.config.schema import Config
 from glm53ctl.config.sources import load
 from glm53ctl.errors import UserError
-from glm53ctl.facts.host import HERE, Host, Unknown
+from glm53ctl.facts.host import HERE, Host, Unknown, run_program
 from glm53ctl.facts.memory import KIB_IN_GIB, MemoryFacts, gib, probe_memory
 from glm53ctl.facts.node import ClockCap, preparation_dir
 from glm53ctl.facts.nvml import load_nvml
@@ -27,6 +28,8 @@ DROP_CACHES = "/proc/sys/vm/drop_caches"
 RECLAIM_SECONDS = 60.0
 """How long free memory may take to appear after the cache was dropped."""
 SWAP_RESIDUE_GIB = 1.0
+SWAP_SECONDS = 200.0
+"""How long swap may take to be read back; the unit has 300 s for all of it."""
 REQUEST = "reclaim"
 _POLL_SECONDS = 0.5
 _VERIFY_SECONDS = 2.0
@@ -131,7 +134,11 @@ def _not_held(message: str) -> UserError:
 # --- the page cache ------------------------------------------------------------------------------
 
 
-def reclaim(config: Config, host: Host = HERE) -> str:
+PATIENT = Host(run=partial(run_program, seconds=SWAP_SECONDS))
+"""This machine, for programs that work: gigabytes of swap are not read in the time of a look."""
+
+
+def reclaim(config: Config, host: Host = PATIENT) -> str:
     """Turn clean page cache into free memory, and swapped pages into resident ones.
 
     CUDA on GB10 counts the page cache as used. Nothing is dropped when it would not suffice:
@@ -155,10 +162,10 @@ def reclaim(config: Config, host: Host = HERE) -> str:
         free = gib(_wait_for_free(host, need).free)
         said.append(f"{gib(memory.free):.1f} GiB were free, {free:.1f} are")
     if SWAP_RESIDUE_GIB <= gib(memory.swap_used) <= gib(memory.available) - need:
-        for program in ("swapoff", "swapon"):
-            failed = host.run((program, "-a"))
-            if isinstance(failed, Unknown):
-                raise _not_held(f"{failed.unknown}.")
+        # Both, whatever becomes of the first: one that was ended halfway has taken swap away.
+        for done in [host.run((program, "-a")) for program in ("swapoff", "swapon")]:
+            if isinstance(done, Unknown):
+                raise _not_held(f"{done.unknown}.")
         said.append(f"{gib(memory.swap_used):.1f} GiB are back from swap")
     return "; ".join(said) or f"{gib(memory.free):.1f} GiB are free, {need:.1f} are needed"
 

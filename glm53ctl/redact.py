@@ -5,7 +5,7 @@ that a secret is found however it was printed; what is found is replaced where i
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
@@ -102,16 +102,40 @@ _PROMPT_KEYS = (
 
 _PREFIXES = ("sk-", "hf_", "ghp_", "gho_", "github_pat_", "glpat-", "xox")
 _TOKEN = _split(rf"(?<![A-Za-z0-9])(?:{_any_of(_PREFIXES)})~[\w\0-]{{4,}}")
+_ENDS = r"\s\"',;&})\]\\"
+"""What ends a value without quotes, unless the value goes on behind it."""
+_UNIT = (
+    rf"(?:[^{_ENDS}]|[}})\]](?=[^{_ENDS}.\0])|"
+    rf"[,;&](?=[^{_ENDS}\0])(?![\w-]+[\"']?\s*[=:]))"
+)
+_SCHEMES = ("bearer", "basic", "token", "digest", "apikey", "key")
 _HEADER = _split(
-    rf"(?i:{_any_of(('bearer', 'authorization', 'api-key', 'api_key'))})"
-    rf"(?:[\s\"':=,\[(\0]|(?i:{_any_of(('bearer', 'basic'))})\s)+"
-    r"(?P<secret>[^\s\"',;})\]\\]{3,})"
+    rf"(?i:{_any_of(('bearer', 'authorization', 'api-key', 'api_key'))})[\"']?[\s\0]*[:=,]*"
+    rf"(?:[\s\[(\0]|[bru]?[\"']|(?i:{_any_of(_SCHEMES)})\s)*(?<![\w-])(?P<secret>{_UNIT}{{3,}})"
 )
-_ASSIGNED = _split(
-    r"(?<!\w)(?P<name>[A-Za-z_][\w\0-]*)[\"']?\s*[=:][\s\"'\[(]*(?P<secret>[^\s\"',;&})\]\\]{2,})"
+_NAMED = re.compile(
+    r"(?<!\w)(?P<name>[A-Za-z_][\w\0-]*)(?P<quote>[\"'])?\s*(?P<sign>[=:])[=>]*"
+    r"(?P<open>(?:[\s\0\[(]|'(?=[\[(]+\")|\"(?=[\[(]+')|[A-Za-z.]{2,}\((?=[\"'])|[bru](?=[\"']))*)"
 )
-_NO_SECRET = re.compile(r"(?i)none|null|true|false|not|auto|bearer|basic")
+_BARE = re.compile(rf"{_UNIT}{{2,}}")
+_CLOSING = re.compile(r"[\"'][\s\0]*(?:[,:;})\]]|$)")
+"""A quote that ends what is around a name, as in `"api_key=", "next"`."""
+_NEXT = re.compile(r"[\"']?[\s\0]*,[\s\0]*")
+_USERINFO = _split(rf"{_letters('://')}~[^\s/@:\"']*:(?P<secret>[^\s/\"'<>]+)@")
+_LONGEST_QUOTED = 1000
+_NO_SECRET = re.compile(
+    rf"(?i)none|null|true|false|not|auto|bearer|basic|{re.escape(NOT_SHOWN.lower())}"
+)
 """What stands where a secret could: no value, or our own `(not shown)`."""
+
+_MORE_NAMES = re.compile(
+    r"PASSPHRASE$|(SECRET|ACCESS|PRIVATE|SIGNING|ENCRYPTION|MASTER|AUTH)_?KEY$", re.IGNORECASE
+)
+"""Beside those of a configuration (`names_a_secret`), what other programs call theirs."""
+_KEY_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*_KEY")
+_PASS = re.compile(r"(?:[A-Z0-9_]+_|(?i:user|db|admin|login|auth)_)?(?i:pass|pwd)")
+_NO_PASSWORD = re.compile(r"[~./].*|\d{1,2}(?:/\d+|%)?", re.DOTALL)
+"""`pass` counts and `PWD` is a directory more often than they are passwords."""
 
 
 def _find_secrets(view: _View, known: Iterable[str] = ()) -> Iterator[Piece]:
@@ -120,17 +144,85 @@ def _find_secrets(view: _View, known: Iterable[str] = ()) -> Iterator[Piece]:
             yield view.span(*found.span()), NOT_SHOWN
     for found in _TOKEN.finditer(view.text):
         yield view.span(*found.span()), NOT_SHOWN
-    for found in _HEADER.finditer(view.text):
-        if not _NO_SECRET.fullmatch(found["secret"]):
-            yield view.span(*found.span("secret")), NOT_SHOWN
-    for found in _ASSIGNED.finditer(view.text):
-        name = found["name"].replace(_FOLD, "")
-        if _names_one(name) and not _NO_SECRET.fullmatch(found["secret"]):
-            yield view.span(*found.span("secret")), NOT_SHOWN
+    for pattern in (_HEADER, _USERINFO):
+        for found in pattern.finditer(view.text):
+            if not _NO_SECRET.fullmatch(found["secret"]):
+                yield view.span(*found.span("secret")), NOT_SHOWN
+    for found in _NAMED.finditer(view.text):
+        strong = _names_one(found["name"])
+        if strong or _names_a_password(found, view.text):
+            for start, end in _values(view, found.end(), several=set("[(") & set(found["open"])):
+                value = view.text[start:end]
+                if not _NO_SECRET.fullmatch(value) and (strong or not _NO_PASSWORD.match(value)):
+                    yield view.span(start, end), NOT_SHOWN
 
 
 def _names_one(name: str) -> bool:
-    return names_a_secret(name.replace("-", "_")) and not name.lower().endswith("_file")
+    """Say whether a name, which may begin in a line before, is one of a secret."""
+    whole, tail = (part.replace("-", "_") for part in (name.replace(_FOLD, ""), _tail(name)))
+    if whole.lower().endswith("_file"):
+        return False
+    found = _MORE_NAMES.search(whole) or _KEY_VARIABLE.fullmatch(tail)
+    return names_a_secret(whole) or found is not None
+
+
+def _tail(name: str) -> str:
+    return name.rpartition(_FOLD)[2]
+
+
+def _names_a_password(found: re.Match[str], text: str) -> bool:
+    """Say whether a name is a short one of a password, and not a word before a colon."""
+    name = _tail(found["name"]).replace("-", "_")
+    first = found.start() == 0 or text[found.start() - 1] in "\0{[(,;" or name != found["name"]
+    alone = found["sign"] == "=" or found["quote"] or first or "_" in name
+    return bool(alone and _PASS.fullmatch(name))
+
+
+def _values(view: _View, at: int, *, several: Collection[str]) -> Iterator[Span]:
+    """Yield where the value that begins at `at` of a view stands, of a list every one."""
+    while (value := _value(view, at)) is not None:
+        yield value
+        then = _NEXT.match(view.text, value[1])
+        if not several or then is None:
+            return
+        at = then.end()
+
+
+def _value(view: _View, at: int) -> Span | None:
+    """Return where one value stands, without its quotes; None if there is none."""
+    text = view.text
+    if _CLOSING.match(text, at):
+        return None
+    if text[at : at + 1] in ("'", '"'):
+        for end in range(at + 1, min(len(text), at + _LONGEST_QUOTED)):
+            if text[end] in "'\"" and _ends(view, at, end):
+                stripped = text[at + 1 : end].rstrip("\\")
+                return (at + 1, at + 1 + len(stripped)) if len(stripped) > 1 else None
+        at += 1
+    bare = _BARE.match(text, at)
+    return bare.span() if bare else None
+
+
+def _ends(view: _View, opened: int, end: int) -> bool:
+    r"""Say whether a quote ends what another one began; one that is escaped within it does not.
+
+    JSON within JSON has `"`, `\"` and `\\\"` for its quotes; behind pairs of backslashes is an end.
+    """
+    lengths = [stop - start for start, stop in (view.places[opened], view.places[end])]
+    if max(lengths) > len(r"\""):  # %22
+        return lengths[1] <= lengths[0]
+    depth, count = _backslashes(view, opened), _backslashes(view, end)
+    while depth and count % 2:
+        depth, count = depth // 2, count // 2
+    return count % 2 == 0
+
+
+def _backslashes(view: _View, quote: int) -> int:
+    start, stop = view.places[quote]
+    count, at = stop - start - 1, quote - 1
+    while at >= 0 and view.text[at] == "\\":
+        count, at = count + 1, at - 1
+    return count
 
 
 def without_secrets(text: str, known: Iterable[str] = ()) -> str:

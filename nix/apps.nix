@@ -23,6 +23,16 @@ let
       "$rebuild" "$action" --flake "$flake#spark-head" --target-host "root@$head"
 
       if [ "$action" = switch ]; then
+        # The user's half of a new driver is there at once, the kernel's after a boot: a rank that
+        # starts in between finds no GPU.
+        for host in "$worker" "$head"; do
+          booted=$(ssh "root@$host" readlink -f /run/booted-system/kernel-modules)
+          current=$(ssh "root@$host" readlink -f /run/current-system/kernel-modules)
+          if [ "$booted" != "$current" ]; then
+            echo "DEPLOY_REBOOT: $host runs another kernel or NVIDIA driver than it was switched to: reboot both machines." >&2
+            exit 1
+          fi
+        done
         for host in "$worker" "$head"; do
           ssh "root@$host" systemctl restart --no-block glm53.target
         done

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +16,7 @@ from glm53ctl.options import ConfigOption, JsonOption
 if TYPE_CHECKING:
     from glm53ctl.bench.client import Server
     from glm53ctl.bench.measure import Measured
-    from glm53ctl.bench.result import Identity
+    from glm53ctl.bench.result import Identity, Parameters
 
 # The rest is imported where it is used: other commands shall not pay for it.
 
@@ -63,6 +63,17 @@ LadderOption = Annotated[
     list[int] | None, typer.Option("--tokens", help="Length of the prompt; repeat it.")
 ]
 MaxTokensOption = Annotated[int, typer.Option(min=2, help="Length of an answer.")]
+
+DEPTHS = (0.1, 0.5, 0.9)
+PARAMETERS: dict[Kind, tuple[str, ...]] = {
+    Kind.DECODE: ("think", "max_tokens"),
+    Kind.PREFILL: (),
+    Kind.PREFIX: (),
+    Kind.NEEDLE: ("depth",),
+    Kind.AGENTS: ("count", "tokens", "newcomer", "max_tokens"),
+    Kind.LOAD: ("tokens", "max_tokens"),
+}
+"""Options that change what a case measures without standing in its name."""
 
 LADDER = (8_192, 32_768, 131_072, 262_144, 524_288, 982_000)
 
@@ -133,7 +144,30 @@ def _look(url: str, key: str | None) -> tuple[str, str]:
         ) from error
 
 
+def _parameters(kind: Kind, said: Mapping[str, Any]) -> "Parameters":
+    """Return what a result is kept with, of the options of its command."""
+    found = {name: said[name] for name in PARAMETERS[kind]}
+    if "depth" in found:
+        found["depth"] = tuple(sorted(found["depth"] or DEPTHS))
+    return found
+
+
+def parameters_of(words: Sequence[str]) -> "Parameters | None":
+    """Return what a command line after `glm53ctl bench` is kept with; None if it does not measure.
+
+    A mistake in it ends the program as it would end the bench.
+    """
+    import typer.main
+
+    if not words or words[0] not in set(Kind):
+        return None
+    command = typer.main.get_command(app).commands[words[0]]  # type: ignore[attr-defined]
+    said = command.make_context(f"bench {words[0]}", list(words[1:])).params
+    return _parameters(Kind(words[0]), said)
+
+
 def _run(
+    context: typer.Context,
     kind: Kind,
     target: Target,
     bench: "Callable[[Callable[[str], None]], Coroutine[Any, Any, Measured]]",
@@ -154,9 +188,10 @@ def _run(
         kind=kind.value,
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         identity=target.identity,
+        parameters=_parameters(kind, context.params),
         cases=tuple(measured.cases),
         ok=not measured.faults,
-        notes=tuple(measured.faults),
+        notes=(*measured.faults, *measured.notes),
     )
     print(result.model_dump_json() if as_json else as_text(result))
     if out is not None:
@@ -176,6 +211,7 @@ def _write(target: Path, text: str) -> None:
 
 @app.command("decode")
 def bench_decode(
+    context: typer.Context,
     kind: Annotated[list[Text] | None, typer.Option(help="Text to write; repeat it.")] = None,
     streams: StreamsOption = None,
     runs: RunsOption = 5,
@@ -196,6 +232,7 @@ def bench_decode(
     target = _target(config, url, model, key, think=think)
     kinds = [one.value for one in kind or list(Text)]
     _run(
+        context,
         Kind.DECODE,
         target,
         lambda report: measure.decode(
@@ -215,6 +252,7 @@ def bench_decode(
 
 @app.command("prefill")
 def bench_prefill(
+    context: typer.Context,
     tokens: LadderOption = None,
     runs: RunsOption = 1,
     config: ConfigOption = None,
@@ -231,6 +269,7 @@ def bench_prefill(
     target = _target(config, url, model, key)
     ladder = tokens or LADDER
     _run(
+        context,
         Kind.PREFILL,
         target,
         lambda report: measure.prefill(target.server, ladder, runs, report),
@@ -242,6 +281,7 @@ def bench_prefill(
 
 @app.command("needle")
 def bench_needle(
+    context: typer.Context,
     tokens: LadderOption = None,
     depth: Annotated[
         list[float] | None, typer.Option(min=0, max=1, help="Where it is hidden; repeat it.")
@@ -258,8 +298,9 @@ def bench_needle(
     from glm53ctl.bench import measure
 
     target = _target(config, url, model, key)
-    depths = depth or (0.1, 0.5, 0.9)
+    depths = depth or DEPTHS
     _run(
+        context,
         Kind.NEEDLE,
         target,
         lambda report: measure.needle(target.server, tokens or LADDER, depths, report),
@@ -271,6 +312,7 @@ def bench_needle(
 
 @app.command("prefix")
 def bench_prefix(
+    context: typer.Context,
     tokens: LadderOption = None,
     runs: RunsOption = 3,
     config: ConfigOption = None,
@@ -286,6 +328,7 @@ def bench_prefix(
 
     target = _target(config, url, model, key)
     _run(
+        context,
         Kind.PREFIX,
         target,
         lambda report: measure.prefix(target.server, tokens or (7_900, 65_536), runs, report),
@@ -297,6 +340,7 @@ def bench_prefix(
 
 @app.command("agents")
 def bench_agents(
+    context: typer.Context,
     count: Annotated[int, typer.Option(min=1, help="Agents that write.")] = 4,
     tokens: Annotated[int, typer.Option(min=1, help="Length of their prompts.")] = 4_096,
     newcomer: Annotated[int, typer.Option(min=1, help="Length of the newcomer's.")] = 30_000,
@@ -315,6 +359,7 @@ def bench_agents(
 
     target = _target(config, url, model, key)
     _run(
+        context,
         Kind.AGENTS,
         target,
         lambda report: measure.agents(
@@ -328,6 +373,7 @@ def bench_agents(
 
 @app.command("load")
 def bench_load(
+    context: typer.Context,
     streams: StreamsOption = None,
     tokens: Annotated[int, typer.Option(min=1, help="Length of each prompt.")] = 1_024,
     runs: RunsOption = 3,
@@ -345,6 +391,7 @@ def bench_load(
 
     target = _target(config, url, model, key)
     _run(
+        context,
         Kind.LOAD,
         target,
         lambda report: measure.load(
@@ -382,20 +429,20 @@ def bench_compare(
     from dataclasses import asdict
 
     from glm53ctl.bench.compare import Verdict, compare
-    from glm53ctl.bench.ledger import groups, pick, read
+    from glm53ctl.bench.ledger import alike, last_two, pick, read
     from glm53ctl.bench.report import changes_as_text
 
     path = _ledger(ledger, config)
     results = read(path)
     if before is None or after is None:
-        found = [members for _, members in groups(results, kind.value)][-2:]
+        found = last_two(results, kind.value)
     else:
-        found = [pick(results, kind.value, before), pick(results, kind.value, after)]
-    if len(found) < 2 or not all(found):
+        found = alike(pick(results, kind.value, before), pick(results, kind.value, after))
+    if found is None:
         raise UserError(
             "BENCH_NOTHING_TO_COMPARE",
-            f"{path} does not hold two different things measured by `bench {kind.value}`.",
-            "Measure both, or name them: `glm53ctl bench compare BEFORE AFTER`.",
+            f"{path} does not hold two different things that `bench {kind.value}` measured alike.",
+            "Measure both alike, or name them: `glm53ctl bench compare BEFORE AFTER`.",
         )
     changes = compare(found[0], found[1], tolerance=tolerance)
     print(json.dumps([asdict(one) for one in changes]) if as_json else changes_as_text(changes))

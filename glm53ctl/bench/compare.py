@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import median
+from functools import partial
 
-from glm53ctl.bench.result import Result
+from glm53ctl.bench.result import Result, middle
 from glm53ctl.bench.stats import interval, p_value
 
 LEVEL = 0.05
@@ -25,7 +25,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """One case before and after. `ratio` and its 95 % interval are of medians, after to before."""
+    """One case before and after. `ratio` and its 95 % interval are of middles, after to before."""
 
     name: str
     unit: str
@@ -43,8 +43,9 @@ def compare(
 ) -> tuple[Change, ...]:
     """Return the change of every case that both have.
 
-    `tolerance` is the share of the median below which a difference does not matter, however sure.
-    Runs of several results are put together: a group is one closure, configuration and engine.
+    `tolerance` is the share of the middle below which a difference does not matter, however sure.
+    Runs of several results are put together: a group is one closure, configuration and engine,
+    asked alike.
     """
     old, new = _values(before), _values(after)
     return tuple(_change(name, old[name], new[name], tolerance) for name in old if name in new)
@@ -67,14 +68,15 @@ def _values(results: Sequence[Result]) -> dict[str, _Runs]:
 
 
 def _change(name: str, old: _Runs, new: _Runs, tolerance: float) -> Change:
-    before, after = median(old.values), median(new.values)
+    of = partial(middle, old.unit)
+    before, after = of(old.values), of(new.values)
     p = p_value(old.values, new.values)
     ratio = after / before if before else 1.0
-    low, high = interval(old.values, new.values) if min(old.values) > 0 else (ratio, ratio)
+    low, high = interval(old.values, new.values, of) if min(old.values) > 0 else (ratio, ratio)
     if min(len(old.values), len(new.values)) < FEWEST:
         verdict = Verdict.FEW
-    elif p >= LEVEL or abs(ratio - 1) < tolerance:
+    elif p >= LEVEL or abs(after - before) < tolerance * before:
         verdict = Verdict.SAME
     else:
-        verdict = Verdict.BETTER if (ratio > 1) != old.lower_is_better else Verdict.WORSE
+        verdict = Verdict.BETTER if (after > before) != old.lower_is_better else Verdict.WORSE
     return Change(name, old.unit, before, after, ratio, low, high, p, verdict)

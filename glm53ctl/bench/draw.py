@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 
-from glm53ctl.bench.result import Result
+from glm53ctl.bench.result import Result, middle
 from glm53ctl.plot import figure, save
 
 
@@ -24,7 +23,7 @@ def draw(results: Sequence[Result], target: Path) -> None:
             axes.plot([place] * len(case.values), case.values, ".", color="tab:blue", alpha=0.5)
         axes.plot(
             [place for place, _ in seen],
-            [median(case.values) for _, case in seen],
+            [middle(case.unit, case.values) for _, case in seen],
             "-o",
             color="tab:blue",
             markersize=4,

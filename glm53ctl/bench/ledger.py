@@ -1,5 +1,6 @@
 """Results that are kept: one line each, by what was measured."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,10 +56,35 @@ def _parts(identity: Identity) -> tuple[str, ...]:
 
 
 def groups(results: Sequence[Result], kind: Kind) -> list[tuple[Identity, tuple[Result, ...]]]:
-    """Return the results of a kind by what was measured, the latest measured last."""
-    found: dict[Identity, list[Result]] = {}
+    """Return the results of a kind by what was measured and how, the latest measured last."""
+    found: dict[tuple[Identity, str], list[Result]] = {}
     for result in results:
         if result.kind == kind:
-            earlier = found.pop(result.identity, [])
-            found[result.identity] = [*earlier, result]
-    return [(identity, tuple(members)) for identity, members in found.items()]
+            key = result.identity, json.dumps(result.parameters, sort_keys=True)
+            found[key] = [*found.pop(key, []), result]
+    return [(identity, tuple(members)) for (identity, _), members in found.items()]
+
+
+Pair = tuple[tuple[Result, ...], tuple[Result, ...]]
+
+
+def last_two(results: Sequence[Result], kind: Kind) -> Pair | None:
+    """Return what was measured last, and before it the last other thing measured alike."""
+    found = groups(results, kind)
+    for identity, members in reversed(found[:-1]):
+        newest, latest = found[-1]
+        if identity != newest and members[0].parameters == latest[0].parameters:
+            return members, latest
+    return None
+
+
+def alike(before: Sequence[Result], after: Sequence[Result]) -> Pair | None:
+    """Return of both those with the newest parameters that both have."""
+    for newest in reversed(after):
+        found, others = (
+            tuple(one for one in results if one.parameters == newest.parameters)
+            for results in (before, after)
+        )
+        if found:
+            return found, others
+    return None

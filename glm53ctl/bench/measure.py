@@ -20,10 +20,11 @@ _SAMPLE_WORDS = 200
 
 @dataclass
 class Measured:
-    """What a bench found: its cases, and what is wrong with answers."""
+    """What a bench found: its cases, what is wrong with answers, and what could not be measured."""
 
     cases: list[Case] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def look_at(self, name: str, answer: Answer) -> None:
         """Note an answer that is no language."""
@@ -108,10 +109,10 @@ async def _together(client: Client, kind: str, count: int, max_tokens: int) -> l
 
 async def words_for(client: Client, tokens: int) -> int:
     """Return how many words of filler make a prompt of `tokens` tokens, template included."""
-    sample = texts.filler(_SAMPLE_WORDS, uuid4().hex)
+    salt = uuid4().hex  # the same: it is no word, and has as many tokens as a line of them
     counted = [
-        (await ask(client, text, 1)).prompt_tokens
-        for text in (sample, "\n".join((sample, texts.filler(_SAMPLE_WORDS, uuid4().hex))))
+        (await ask(client, texts.filler(words, salt), 1)).prompt_tokens
+        for words in (_SAMPLE_WORDS, 2 * _SAMPLE_WORDS)
     ]
     each = (counted[1] - counted[0]) / _SAMPLE_WORDS
     return max(round(_SAMPLE_WORDS + (tokens - counted[0]) / each), 1)
@@ -226,11 +227,15 @@ async def agents(
         for _ in range(runs):
             mix = await _mix(client, count, words, long_words, max_tokens)
             mixes.append(mix)
-            report(f"newcomer waits {mix.late.ttft:.2f} s; the others keep {mix.kept:.0%}")
+            kept = "?" if mix.kept is None else f"{mix.kept:.0%}"
+            report(f"newcomer waits {mix.late.ttft:.2f} s; the others keep {kept}")
     for mix in mixes:
         for answer in (*mix.alone, *mix.joined, mix.late):
             found.look_at("agents", answer)
     late = [mix.late for mix in mixes]
+    shares = tuple(mix.kept for mix in mixes if mix.kept is not None)
+    if len(shares) < len(mixes):
+        found.notes.append("agents: some ended before all wrote; --max-tokens lets them write on")
     found.cases = [
         Case(
             name=f"agents x{count}",
@@ -245,13 +250,15 @@ async def agents(
             values=tuple(answer.ttft for answer in late),
             extra={"prompt_tokens": median(answer.prompt_tokens for answer in late)},
         ),
-        Case(
+    ]
+    if shares:
+        case = Case(
             name="agents while a newcomer is read",
             unit="share of pace kept",
-            values=tuple(mix.kept for mix in mixes),
+            values=shares,
             **_timings([answer for mix in mixes for answer in mix.joined]),
-        ),
-    ]
+        )
+        found.cases.append(case)
     return found
 
 
@@ -265,11 +272,22 @@ class _Mix:
     sent: float
 
     @property
-    def kept(self) -> float:
-        """What share of their pace the agents keep while the newcomer is read."""
-        before = rate_together(self.alone)
-        during = _rate_between(self.joined, self.sent, self.late.arrivals[0])
-        return during / before if before else 0.0
+    def kept(self) -> float | None:
+        """What share of their pace the agents keep while the newcomer is read.
+
+        Of the times in which all of them write: not while they are read one after the other, and
+        not when some are done. None where there was no such time.
+        """
+        before = _rate_between(
+            self.alone, max(answer.arrivals[0] for answer in self.alone), _first_end(self.alone)
+        )
+        until = min(self.late.arrivals[0], _first_end(self.joined))
+        during = _rate_between(self.joined, self.sent, until)
+        return during / before if before and during is not None else None
+
+
+def _first_end(answers: Sequence[Answer]) -> float:
+    return min(answer.arrivals[-1] for answer in answers)
 
 
 async def _mix(client: Client, count: int, words: int, late: int, max_tokens: int) -> _Mix:
@@ -289,12 +307,12 @@ async def _mix(client: Client, count: int, words: int, late: int, max_tokens: in
     return _Mix(list(alone), [task.result() for task in agents], newcomer, sent)
 
 
-def _rate_between(answers: Sequence[Answer], start: float, end: float) -> float:
+def _rate_between(answers: Sequence[Answer], start: float, end: float) -> float | None:
     """Return the tokens/s of all within a time, an event counting as its answer's mean."""
     if end <= start:
-        return 0.0
+        return None
     tokens = sum(
-        sum(start <= when <= end for when in answer.arrivals)
+        sum(start < when <= end for when in answer.arrivals)
         * (answer.tokens / len(answer.arrivals))
         for answer in answers
     )

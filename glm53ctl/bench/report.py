@@ -1,10 +1,9 @@
 """Results and comparisons as text."""
 
 from collections.abc import Iterator, Sequence
-from statistics import median
 
 from glm53ctl.bench.compare import Change
-from glm53ctl.bench.result import Case, Result
+from glm53ctl.bench.result import Case, Result, middle
 
 
 def as_text(result: Result) -> str:
@@ -15,9 +14,12 @@ def as_text(result: Result) -> str:
 def _lines(result: Result) -> Iterator[str]:
     identity = result.identity
     yield f"{result.kind}  {result.at}  engine {identity.engine or '?'}  {identity.model}"
+    if result.parameters:
+        said = (f"{name.replace('_', ' ')} {value}" for name, value in result.parameters.items())
+        yield f"  asked with: {', '.join(said)}"
     for case in result.cases:
         spread = f"({min(case.values):.4g} to {max(case.values):.4g}, {len(case.values)} runs)"
-        yield f"  {case.name:<28}{median(case.values):>9.4g} {case.unit}  {spread}"
+        yield f"  {case.name:<28}{middle(case.unit, case.values):>9.4g} {case.unit}  {spread}"
         yield from (f"    {line}" for line in _details(case))
     yield from (f"  note: {note}" for note in result.notes)
 

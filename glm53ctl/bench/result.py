@@ -1,5 +1,7 @@
 """What a bench measured, as it is printed and kept."""
 
+from collections.abc import Sequence
+from statistics import mean, median
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -33,6 +35,17 @@ class Acceptance(_Model):
     by_position: tuple[float, ...]
 
 
+Parameters = dict[str, bool | int | tuple[float, ...]]
+
+SHARES = frozenset({"found"})
+"""Units whose runs are 0 or 1: their middle is the mean, as a median would hide all but a half."""
+
+
+def middle(unit: str, values: Sequence[float]) -> float:
+    """Return the one number that stands for runs in a unit."""
+    return mean(values) if unit in SHARES else median(values)
+
+
 class Case(_Model):
     """One case of a bench: `values` are its runs in `unit`, higher is better unless said.
 
@@ -52,11 +65,16 @@ class Case(_Model):
 
 
 class Result(_Model):
-    """One bench. `at` is UTC, ISO 8601; `ok` whether all answers were sane."""
+    """One bench. `at` is UTC, ISO 8601; `ok` whether all answers were sane.
+
+    `parameters` are those that no case's name says and that change what is measured: only results
+    with the same ones are compared. Results of before they were kept have none.
+    """
 
     kind: Kind
     at: str
     identity: Identity
+    parameters: Parameters = {}
     cases: tuple[Case, ...]
     ok: bool = True
     notes: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """Medians, percentiles and whether two sets of runs differ."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from math import ceil, comb, floor
 from statistics import median
@@ -55,12 +55,16 @@ def p_value(one: Sequence[float], other: Sequence[float], seed: int = 0) -> floa
 
 
 def interval(
-    one: Sequence[float], other: Sequence[float], share: float = 95.0, seed: int = 0
+    one: Sequence[float],
+    other: Sequence[float],
+    middle: Callable[[Sequence[float]], float] = median,
+    share: float = 95.0,
+    seed: int = 0,
 ) -> tuple[float, float]:
-    """Return the interval of the ratio of medians, other to one, by bootstrap."""
+    """Return the interval of the ratio of middles, other to one, by bootstrap."""
     draw = random.Random(seed)  # noqa: S311
     ratios = [
-        median(draw.choices(other, k=len(other))) / median(draw.choices(one, k=len(one)))
+        middle(draw.choices(other, k=len(other))) / middle(draw.choices(one, k=len(one)))
         for _ in range(DRAWS)
     ]
     edge = (100 - share) / 2

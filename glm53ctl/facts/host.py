@@ -30,8 +30,8 @@ Runner = Callable[[Sequence[str]], str | Unknown]
 """Runs a program and returns what it printed."""
 
 
-def run_program(argv: Sequence[str]) -> str | Unknown:
-    """Run a program that only looks, with a limit of time, and return its output."""
+def run_program(argv: Sequence[str], seconds: float = PROGRAM_SECONDS) -> str | Unknown:
+    """Run a program with a limit of time, that of one that only looks, and return its output."""
     try:
         done = subprocess.run(
             argv,
@@ -40,7 +40,7 @@ def run_program(argv: Sequence[str]) -> str | Unknown:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=PROGRAM_SECONDS,
+            timeout=seconds,
             check=False,
         )
     except FileNotFoundError:

@@ -37,6 +37,8 @@ class RailFacts(Fact):
     rdma: str | None = None
     addresses: tuple[str, ...] | None = None
     carrier: bool | None = None
+    carrier_ups: int | None = None
+    """How often a carrier came up; 0 where there never was a cable."""
     speed_mbit: int | None = None
     mtu: int | None = None
     received_bytes: int | None = None
@@ -109,6 +111,7 @@ def _rail(host: Host, name: str, rdma: str | None, addresses: Sequence[str] | No
         rdma=rdma,
         addresses=None if addresses is None else tuple(addresses),
         carrier=bool(carrier) if carrier is not None else (False if down else None),
+        carrier_ups=_number(host, f"{base}/carrier_up_count"),
         speed_mbit=speed if speed is not None and speed > 0 else None,  # -1 is "no link"
         mtu=_number(host, f"{base}/mtu"),
         received_bytes=_carried(host, base, "rx_bytes", port, "port_rcv_data"),

@@ -103,7 +103,7 @@ def _unplugged(view: PairView) -> Iterator[Finding]:
     """Yield what the sensors show between two starts, when nobody checks the rails."""
     for node in view.nodes:
         for rail in node.rails or ():
-            if rail.carrier is False:
+            if rail.lost:
                 message = f"Rail {rail.name} of {node.name} has no carrier."
                 yield Finding(code="RAIL_DOWN", severity=Severity.WARN, message=message)
 

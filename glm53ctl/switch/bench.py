@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from glm53ctl.bench.commands import parameters_of
 from glm53ctl.bench.compare import compare
 from glm53ctl.bench.ledger import NAME, read
 from glm53ctl.bench.result import Result
@@ -27,11 +28,11 @@ class Proof:
     def of(cls, command: str, min_ratio: float, config: Config) -> "Proof":
         """Take what the ledger holds of the running configuration as the measure."""
         words = tuple(shlex.split(command))
-        kept = _results(config, words[0] if words else "")
+        kept = _results(config, words)
         if not kept:
             raise UserError(
                 "SWITCH_NO_MEASURE",
-                f"the ledger holds no `bench {command}` of what runs now to compare with.",
+                f"the ledger holds no `bench {command}` of what runs now, asked alike.",
                 f"Measure it first: `glm53ctl bench {command}`.",
             )
         return cls(words, min_ratio, kept)
@@ -48,16 +49,22 @@ class Proof:
         return shortfall(self.before, (Result.model_validate_json(done.stdout),), self.min_ratio)
 
 
-def _results(config: Config, kind: str) -> tuple[Result, ...]:
-    found = read(Path(config.paths.state_dir) / NAME)
-    wanted = digest(config)
-    return tuple(r for r in found if r.kind == kind and r.identity.config_digest == wanted)
+def _results(config: Config, words: Sequence[str]) -> tuple[Result, ...]:
+    """Return what the same bench, asked with the same parameters, found of a configuration."""
+    asked, wanted = parameters_of(words), digest(config)
+    if asked is None:
+        return ()
+    return tuple(
+        one
+        for one in read(Path(config.paths.state_dir) / NAME)
+        if (one.kind, one.parameters, one.identity.config_digest) == (words[0], asked, wanted)
+    )
 
 
 def shortfall(before: Sequence[Result], after: Sequence[Result], min_ratio: float) -> str | None:
     """Return the worst case below `min_ratio` of before, as a sentence; None when none is.
 
-    A ratio is that of medians, turned round where lower is better. No case in common proves
+    A ratio is that of the middles, turned round where lower is better. No case in common proves
     nothing.
     """
     lower = {case.name for result in after for case in result.cases if case.lower_is_better}

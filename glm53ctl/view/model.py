@@ -98,6 +98,8 @@ class RailView(_View):
     """The RDMA device of the port."""
     address: str | None = None
     carrier: bool | None = None
+    lost: bool = False
+    """No carrier where one is meant to be: it has an address or had a carrier since the boot."""
     speed_gbit_per_s: float | None = None
     mtu: int | None = None
     receive_bytes_per_s: float | None = None

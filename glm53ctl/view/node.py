@@ -112,6 +112,8 @@ def rail(before: NodeReading, now: NodeReading, facts: RailFacts) -> RailView:
         rdma=facts.rdma,
         address=None if not facts.addresses else facts.addresses[0].partition("/")[0],
         carrier=facts.carrier,
+        # A Spark has more ports than cables; an address may go with the carrier.
+        lost=facts.carrier is False and bool(facts.addresses or facts.carrier_ups),
         speed_gbit_per_s=None if facts.speed_mbit is None else facts.speed_mbit / 1000,
         mtu=facts.mtu,
         receive_bytes_per_s=_rate(earlier.received_bytes, facts.received_bytes, seconds),

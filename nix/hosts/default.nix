@@ -14,7 +14,8 @@ let
         (import ./disk.nix owner.disk)
         (import ./cluster.nix owner)
         host
-      ];
+      ]
+      ++ owner.modules or [ ];
     };
 in
 {

@@ -18,6 +18,7 @@ let
       [ "$answer" = ${hostName} ] || exit 1
       ${diskoScript}
       nixos-install --no-root-password --no-channel-copy --system ${toplevel}
+      install -d -m 700 /mnt/etc/credstore
       echo "Done. Put the secrets into /mnt/etc/credstore (docs/owners.md), then reboot."
     '';
   };

@@ -1,4 +1,4 @@
-# The six values that are an owner's. The template (`nix flake init -t`) has the same six.
+# The six values that are an owner's, and modules. The template (`nix flake init -t`) has the same.
 {
   # Who may log in as root, on both machines, and copy closures between them.
   sshKeys = [ ];
@@ -33,4 +33,7 @@
 
   # What the installer formats.
   disk = "/dev/nvme0n1";
+
+  # Optional, of both machines: whatever else NixOS shall do, and settings (docs/owners.md).
+  # modules = [ ./settings.nix ];
 }

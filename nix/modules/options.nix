@@ -71,6 +71,22 @@ in
       description = "The rendered configuration.";
     };
 
+    closure = mkOption {
+      type = types.str;
+      internal = true;
+      readOnly = true;
+      # Not the whole system, which differs by its host name.
+      default = builtins.hashString "sha256" (
+        builtins.unsafeDiscardStringContext (
+          let
+            cfg = config.services.glm53;
+          in
+          "${cfg.package} ${cfg.engine} ${cfg.units}"
+        )
+      );
+      description = "What both halves must have alike: GLM53_CLOSURE.";
+    };
+
     findings = mkOption {
       type = types.listOf types.raw;
       internal = true;

@@ -39,10 +39,7 @@ in
       environment = {
         CC = "${pkgs.stdenv.cc}/bin/cc";
         CXX = "${pkgs.stdenv.cc}/bin/c++";
-        # What both halves must have alike. Not the whole system, which differs by its host name.
-        GLM53_CLOSURE = builtins.hashString "sha256" (
-          builtins.unsafeDiscardStringContext "${cfg.package} ${cfg.engine} ${cfg.units}"
-        );
+        GLM53_CLOSURE = cfg.closure;
       }
       // lib.optionalAttrs hasCuda {
         CUDA_HOME = "${cudaHome}";

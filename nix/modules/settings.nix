@@ -19,6 +19,19 @@ let
     cp ${written} $out
   '';
 
+  # What an operator types sees the GPU and knows the closure, as the units do by their environment.
+  operators =
+    pkgs.runCommand "glm53ctl-operators"
+      {
+        nativeBuildInputs = [ pkgs.makeWrapper ];
+        meta.mainProgram = "glm53ctl";
+      }
+      ''
+        makeWrapper ${cfg.package}/bin/glm53ctl $out/bin/glm53ctl \
+          --suffix LD_LIBRARY_PATH : /run/opengl-driver/lib \
+          --set-default GLM53_CLOSURE ${cfg.closure}
+      '';
+
   runs = pkgs.stdenv.buildPlatform.canExecute pkgs.stdenv.hostPlatform;
 in
 {
@@ -30,7 +43,7 @@ in
       services.glm53.settings.engine.prefix = lib.mkDefault "${cfg.engine}";
 
       environment.etc."glm53/config.yaml".source = cfg.configFile;
-      environment.systemPackages = [ cfg.package ];
+      environment.systemPackages = [ operators ];
     })
   ];
 }

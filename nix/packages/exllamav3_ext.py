@@ -16,7 +16,7 @@ SOURCES = "exllamav3_ext"
 
 setup(
     name=SOURCES,
-    version=os.environ["VERSION"],
+    version=os.environ["version"],  # noqa: SIM112 - mkDerivation's attributes, as they are spelt
     ext_modules=[
         CUDAExtension(
             SOURCES,

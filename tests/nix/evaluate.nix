@@ -39,5 +39,9 @@ in
     inherit (config.nix) sshServe settings;
   };
   hostName = config.networking.hostName;
+  inherit (cfg) closure;
+  commands = lib.concatMap (
+    p: lib.optional (p.meta.mainProgram or "" == "glm53ctl") p.recorded.script
+  ) config.environment.systemPackages;
   packages = map (p: p.name) (config.systemd.packages ++ config.environment.systemPackages);
 }

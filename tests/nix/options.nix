@@ -222,6 +222,7 @@ in
     # nixos/modules/services/monitoring/prometheus/default.nix, in a version that has no commit in the
     # index it was read from; its scrapeConfigs are submodules with a field for everything
     services.prometheus.enable = option types.bool false;
+    services.prometheus.checkConfig = option (types.either types.bool (types.enum [ "syntax-only" ])) true;
     services.prometheus.ruleFiles = option (types.listOf types.path) [ ];
     services.prometheus.scrapeConfigs = option (types.listOf types.attrs) [ ];
 

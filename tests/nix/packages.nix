@@ -48,7 +48,10 @@ in
     imports = glm53.engine.tests.imports.recorded.script;
   };
   environment = { inherit (glm53.environment.recorded) appendRunpaths autoPatchelfIgnoreMissingDeps; };
-  ext = glm53.exllamav3-ext.recorded.env;
+  # The variables of the build: texts among the attributes, and `env`.
+  ext =
+    library.filterAttrs (_: library.isString) glm53.exllamav3-ext.recorded
+    // glm53.exllamav3-ext.recorded.env;
   cpu = {
     inherit (cpu) wheels site size;
     fetched = map (entry: entry.path.recorded) cpu.folder.recorded.entries;

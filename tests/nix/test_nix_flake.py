@@ -222,8 +222,29 @@ def test_an_owner_gets_an_image_of_it(host: str, owned: Path, theirs: list[str])
     assert made["contents"] == [f"nixos-system-{host}", f"disko-script-{host}"]
     assert f'[ "$answer" = {host} ] || exit 1' in made["script"]
     assert "This erases /dev/nvme0n1" in made["script"]
+    # The folder that the last line tells of is made by the first boot, which is yet to come.
+    assert "install -d -m 700 /mnt/etc/credstore\n" in made["script"]
     done = subprocess.run(["bash", "-n", "-c", made["script"]], check=False)
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_an_owner_s_modules_are_of_both_machines(
+    host: str, owned: Path, theirs: list[str], tmp_path: Path
+) -> None:
+    """As docs/owners.md says it: the module, and the line that names it."""
+    folder = shutil.copytree(owned, tmp_path / "sparks")
+    owner = folder / "owner.nix"
+    line = "modules = [ ./settings.nix ];"
+    assert f"  # {line}\n" in owner.read_text()
+    owner.write_text(owner.read_text().replace(f"# {line}", line))
+    page = (ROOT / "docs/owners.md").read_text()
+    assert f"`{line}`" in page
+    module = re.search(r"```nix\n(\{\n  services\.glm53\.settings.*?)```", page, re.DOTALL)
+    assert module
+    (folder / "settings.nix").write_text(module[1])
+    function = "machine: machine.config.services.glm53.effective.power.max_gpu_clock_mhz"
+    assert ask(folder, theirs, f"nixosConfigurations.{host}", function) == 2200
 
 
 def test_an_owner_can_deploy(owned: Path, theirs: list[str]) -> None:

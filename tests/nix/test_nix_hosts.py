@@ -199,6 +199,25 @@ def test_a_rank_finds_what_it_compiles_with(name: str, rank: int, hosts: dict[st
     assert "X-RestartIfChanged=false" in text
 
 
+@pytest.mark.parametrize(("name", "rank"), RANK.items())
+def test_who_types_a_command_has_what_the_units_have(
+    name: str, rank: int, hosts: dict[str, Any]
+) -> None:
+    (script,) = hosts[name]["commands"]
+    said = re.search(
+        r"GLM53_CLOSURE=(\w+)", hosts[name]["units"][f"glm53-rank{rank}.service"]["text"]
+    )
+    assert said
+    assert f"--set-default GLM53_CLOSURE {said[1]}\n" in script
+    assert "--suffix LD_LIBRARY_PATH : /run/opengl-driver/lib " in script
+    assert re.search(r"makeWrapper \S+/bin/glm53ctl \$out/bin/glm53ctl ", script)
+
+
+def test_memory_can_be_freed_of_swap(hosts: dict[str, Any]) -> None:
+    text = hosts["spark-head"]["units"]["glm53-reclaim.service"]["text"]
+    assert re.search(r'^Environment="PATH=[^:]*-util-linux/bin:', text, re.MULTILINE), "swapoff"
+
+
 def test_the_user_is_that_of_sysusers(hosts: dict[str, Any]) -> None:
     ((_, user, _, description, home),) = [
         re.findall(r'"[^"]*"|\S+', " ".join(words)) for words in entries("glm53.sysusers.conf")
@@ -323,7 +342,10 @@ def test_prometheus_asks_both_nodes_and_knows_the_alerts(nix: Nix) -> None:
     (rules,) = made["watched"]["ruleFiles"]
     assert rules.endswith("alerts.yaml")
     assert made["plain"]["scrapeConfigs"] == made["watched"]["scrapeConfigs"][:1]
-    assert made["off"] == {"enable": False, "ruleFiles": [], "scrapeConfigs": []}
+    assert made["watched"]["checkConfig"] == "syntax-only", "the key is not there in a build"
+    assert made["plain"]["checkConfig"] is True
+    off = {"enable": False, "checkConfig": True, "ruleFiles": [], "scrapeConfigs": []}
+    assert made["off"] == off
 
 
 # --- the exporter ---------------------------------------------------------------------------------

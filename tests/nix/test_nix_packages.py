@@ -307,6 +307,34 @@ def test_the_kernels_are_compiled_for_gb10_alone(packages: dict[str, Any]) -> No
     assert '[ "$(cat archs)" = sm_121a ]' in packages["scripts"]["ext"]
 
 
+STAND_INS = {
+    "cuda_flags.py": "cuda_cflags = extension_sources = lambda _: []",
+    "setuptools.py": "import json\ndef setup(**said): print(json.dumps(said['version']))",
+    "torch/__init__.py": "",
+    "torch/utils/__init__.py": "",
+    "torch/utils/cpp_extension.py": "BuildExtension = None\ndef CUDAExtension(*a, **k): pass",
+}
+"""What the kernels' setup script imports, as far as it asks for it."""
+
+
+def test_the_kernels_are_set_up_with_what_the_build_is_told(
+    packages: dict[str, Any], tmp_path: Path
+) -> None:
+    for name, text in STAND_INS.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    script = ROOT / "nix/packages/exllamav3_ext.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "build_ext"],
+        env={**packages["ext"], "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == "1.6.5"
+
+
 @pytest.mark.parametrize(
     "name",
     ["environment", "program", "engine", "cpu", "tag", "ext", "units", "imports", "deploy"],
@@ -315,6 +343,40 @@ def test_the_build_scripts_are_shell(name: str, packages: dict[str, Any]) -> Non
     words = ["bash", "-n", "-c", packages["scripts"][name]]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+SSH = """#!/bin/sh
+echo "$@" >> "$LOG"
+case "$*" in
+  *"root@$CHANGED readlink"*current-system*) echo new ;;
+  *readlink*) echo old ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("changed", ["", "head", "worker"])
+def test_a_pair_with_another_kernel_is_not_restarted(
+    changed: str, packages: dict[str, Any], tmp_path: Path
+) -> None:
+    """The script for real, with ssh and nixos-rebuild that only note down."""
+    (tmp_path / "rebuild").write_text("#!/bin/sh\n")
+    (tmp_path / "ssh").write_text(SSH)
+    for program in ("rebuild", "ssh"):
+        (tmp_path / program).chmod(0o755)
+    script = re.sub(r"rebuild=\S+", f"rebuild={tmp_path}/rebuild", packages["scripts"]["deploy"])
+    log = tmp_path / "log"
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CHANGED": changed, "LOG": str(log)}
+    words = ["bash", "-euo", "pipefail", "-c", script, "deploy", "head", "worker"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    asked = log.read_text()
+    if changed:
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"DEPLOY_REBOOT: {changed} runs another kernel")
+        assert "systemctl" not in asked
+    else:
+        assert done.returncode == 0, done.stderr
+        assert asked.count("systemctl restart --no-block glm53.target") == 2
+        assert "root@head glm53ctl status --watch" in asked
 
 
 def test_the_units_lie_where_nixos_looks(packages: dict[str, Any], tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ def rails(up: bool = True, busy: bool = True, errors: int = 0) -> tuple[RailView
             rdma="roceP2p1s0f0",
             address="192.168.101.1",
             carrier=up,
+            lost=not up,
             speed_gbit_per_s=200 if up else None,
             mtu=9000,
             receive_bytes_per_s=rate if up else 0.0,

@@ -257,7 +257,7 @@
     const flow = (one) => known(one) ? value(...bits(one)) : value(null);
     const cell = (label, shown, tone) => make("span", { class: "value" }, make("span", { class: "label" }, label), make("span", { "data-tone": tone, class: tone ? "toned" : null }, shown));
     return make("ul", { class: "rails", "aria-label": `Rails of ${node.name}` }, node.rails.map((rail) => {
-      const tone = rail.carrier === false ? "bad" : rail.carrier ? "ok" : "idle";
+      const tone = rail.lost ? "bad" : rail.carrier ? "ok" : "idle";
       const link = rail.carrier === false ? "no carrier" : [known(rail.speed_gbit_per_s) && `${digits(rail.speed_gbit_per_s)} Gb/s`, known(rail.mtu) && `MTU ${rail.mtu}`].filter(Boolean).join(", ");
       return make("li", {}, make("span", { class: "value" }, make("strong", { class: "dot", "data-tone": tone }, rail.rdma || rail.name), make("span", { class: "label" }, link || "link not known")),
         cell("in", flow(rail.receive_bytes_per_s)), cell("out", flow(rail.transmit_bytes_per_s)),
@@ -296,13 +296,18 @@
     return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
   }
 
+  // Needles are found or lost: a median would say one of the two.
+  function middle(one) {
+    return one.unit === "found" ? one.values.reduce((sum, v) => sum + v, 0) / one.values.length : median(one.values);
+  }
+
   function drawBench(view) {
     const bench = view.bench;
     if (!bench) return fill("bench", make("p", { class: "soft" }, "None yet. ", make("span", { class: "code" }, "glm53ctl bench decode"), " makes one."));
     const when = new Date(bench.at);
     const rows = bench.cases.map((one) => {
       const base = Object.entries(one.baseline);
-      return make("tr", {}, make("th", { scope: "row" }, one.name), make("td", {}, one.values.length ? value(number(median(one.values)), one.unit) : value(null)),
+      return make("tr", {}, make("th", { scope: "row" }, one.name), make("td", {}, one.values.length ? value(number(middle(one)), one.unit) : value(null)),
         make("td", {}, base.length ? base.map(([name, of]) => `${name} ${number(of)}`).join(", ") : value(null)));
     });
     fill("bench", make("p", { class: "small" }, `${bench.kind}, ${moment(when / 1000, view.at)}`, bench.identity.engine && `, vLLM ${bench.identity.engine}`, bench.ok ? "" : ", some answers were not sane"),

@@ -10,6 +10,7 @@ from fast_server import running
 from typer.testing import CliRunner
 
 from glm53ctl import cli
+from glm53ctl.bench import commands
 from glm53ctl.bench.result import Case, Identity, Result
 from glm53ctl.errors import UserError
 
@@ -36,6 +37,16 @@ SMALL = {
 }
 
 
+ASKED = {
+    "decode": {"think": False, "max_tokens": 12},
+    "prefill": {},
+    "needle": {"depth": (0.5,)},
+    "prefix": {},
+    "agents": {"count": 4, "tokens": 250, "newcomer": 300, "max_tokens": 12},
+    "load": {"tokens": 250, "max_tokens": 12},
+}
+
+
 @pytest.mark.parametrize("kind", SMALL)
 def test_each_bench_prints_and_keeps_a_result(url, tmp_path, kind):
     kept, copy = tmp_path / "ledger.jsonl", tmp_path / "copy.json"
@@ -48,6 +59,7 @@ def test_each_bench_prints_and_keeps_a_result(url, tmp_path, kind):
     assert result.identity.model == "fake"
     assert Result.model_validate_json(kept.read_text()) == result
     assert Result.model_validate_json(copy.read_text()) == result
+    assert result.parameters == ASKED[kind] == commands.parameters_of((kind, *SMALL[kind]))
 
 
 def test_text_shows_the_recipes_beside(url):

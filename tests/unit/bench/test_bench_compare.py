@@ -10,10 +10,18 @@ from glm53ctl.bench.result import Case, Identity, Result
 from glm53ctl.errors import UserError
 
 
-def result(*values: float, digest: str = "a", lower: bool = False, kind="decode") -> Result:
-    case = Case(name="structured x1", unit="tok/s", values=values, lower_is_better=lower)
+def result(
+    *values: float, digest: str = "a", lower: bool = False, kind="decode", unit="tok/s", **asked
+) -> Result:
+    case = Case(name="structured x1", unit=unit, values=values, lower_is_better=lower)
     identity = Identity(config_digest=digest, engine="0.33.0")
-    return Result(kind=kind, at="2026-01-02T03:04:05+00:00", identity=identity, cases=(case,))
+    return Result(
+        kind=kind,
+        at="2026-01-02T03:04:05+00:00",
+        identity=identity,
+        parameters=asked,
+        cases=(case,),
+    )
 
 
 FAST = (66.0, 66.4, 65.8, 66.1, 66.3)
@@ -79,6 +87,52 @@ def test_groups_are_by_what_was_measured_the_latest_last():
     found = ledger.groups(kept, "decode")
     assert [identity.config_digest for identity, _ in found] == ["b", "a"]
     assert [len(members) for _, members in found] == [1, 2]
+
+
+SHORT, LONG = {"max_tokens": 50}, {"max_tokens": 400}
+
+
+def test_what_was_asked_otherwise_is_another_group():
+    kept = [result(1, **SHORT), result(2, **LONG), result(3, **SHORT)]
+    found = [members for _, members in ledger.groups(kept, "decode")]
+    assert found == [(kept[1],), (kept[0], kept[2])]
+
+
+def test_the_last_two_are_of_two_things_asked_alike():
+    old, other, quick = result(1, **LONG), result(2, digest="b", **LONG), result(3, **SHORT)
+    assert ledger.last_two([old, quick, other], "decode") == ((old,), (other,))
+    assert ledger.last_two([old, other, quick], "decode") is None
+    assert ledger.last_two([old, quick], "decode") is None
+    assert ledger.last_two([], "decode") is None
+
+
+def test_of_two_that_are_named_those_asked_alike_are_compared():
+    old, new = [result(1, **LONG), result(2, **SHORT)], [result(3, digest="b", **SHORT)]
+    assert ledger.alike(old, new) == ((old[1],), (new[0],))
+    assert ledger.alike(old[:1], new) is None
+
+
+def test_a_line_without_parameters_is_read(tmp_path):
+    path = tmp_path / "bench.jsonl"
+    path.write_text(result(1.0).model_dump_json(exclude={"parameters"}) + "\n")
+    assert ledger.read(path) == (result(1.0),)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        ((1.0,) * 10, (1.0,) * 6 + (0.0,) * 4, Verdict.SAME),  # p = 0.087
+        ((1.0,) * 20, (1.0,) * 12 + (0.0,) * 8, Verdict.WORSE),
+        ((0.0,) * 8, (1.0,) * 8, Verdict.BETTER),
+        ((0.0,) * 8, (0.0,) * 8, Verdict.SAME),
+    ],
+)
+def test_needles_are_judged_by_how_many_are_found(before, after, verdict):
+    """More than half are found both times, so the medians are equal."""
+    [change] = compare([result(*before, unit="found")], [result(*after, unit="found")])
+    assert change.verdict is verdict
+    assert change.after == pytest.approx(sum(after) / len(after))
+    assert change.low <= change.ratio <= change.high
 
 
 def test_what_is_picked_begins_with_the_word():

@@ -97,11 +97,60 @@ def test_a_needle_is_in_its_haystack_once(depth):
 
 def test_agents_and_a_newcomer(paced):
     found = asyncio.run(measure.agents(paced, 2, 250, 300, 1, 20, quiet))
-    alone, newcomer, during = found.cases
+    alone, newcomer, *during = found.cases
     assert (alone.name, newcomer.name) == ("agents x2", "newcomer")
     assert newcomer.lower_is_better
     assert newcomer.extra["prompt_tokens"] > 300
-    assert during.values[0] >= 0
+    # The newcomer is read at once and the agents are, too: they may be done before all write.
+    assert [case.values[0] >= 0 for case in during] == [True] * (not found.notes)
+    assert found.faults == []
+
+
+def written(first: float, last: float, every: float = 0.1) -> Answer:
+    """An answer that began to be written at `first`, a token at a time."""
+    count = round((last - first) / every) + 1
+    return Answer("", 0.0, tuple(first + n * every for n in range(count)), count, 5, 0, "stop")
+
+
+def mix(alone: list[Answer], joined: list[Answer], late: float) -> measure._Mix:
+    return measure._Mix(alone, joined, written(late, late + 1), sent=10.0)
+
+
+def test_the_pace_kept_is_of_the_time_in_which_all_write():
+    """One agent is read three seconds before the other; both then keep half of their pace."""
+    alone = [written(1.0, 6.0), written(4.0, 9.0)]
+    slow = [written(8.0, 20.0, 0.2), written(9.0, 20.0, 0.2)]
+    assert mix(alone, slow, 18.0).kept == pytest.approx(0.5, rel=0.03)
+
+
+def test_an_agent_that_is_done_ends_what_is_looked_at():
+    alone = [written(1.0, 6.0), written(1.0, 6.0)]
+    joined = [written(9.0, 12.0), written(9.0, 12.0)]
+    assert mix(alone, joined, 30.0).kept == pytest.approx(1.0, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("alone", "joined"),
+    [
+        ([written(1.0, 2.0), written(3.0, 4.0)], [written(9.0, 12.0)] * 2),
+        ([written(1.0, 6.0)] * 2, [written(8.0, 9.0), written(9.5, 12.0)]),
+    ],
+)
+def test_without_a_time_in_which_all_write_nothing_is_said(alone, joined):
+    assert mix(alone, joined, 30.0).kept is None
+
+
+@pytest.mark.parametrize("tokens", [300, 8_192, 131_072])
+def test_a_prompt_has_the_wanted_length_whatever_a_salt_takes(monkeypatch, tokens):
+    def count(text: str) -> int:
+        return 9 + sum(21 if len(word) >= 32 else 1 for word in text.split())
+
+    async def counted(_client, prompt, _max_tokens):
+        return Answer("", 0.0, (0.0,), 1, count(prompt), 0, "stop")
+
+    monkeypatch.setattr(measure, "ask", counted)
+    words = asyncio.run(measure.words_for(None, tokens))
+    assert count(texts.filler(words, "f" * 32)) == pytest.approx(tokens, abs=1)
 
 
 def test_load_counts_requests(fast):

@@ -117,3 +117,10 @@ def test_a_sandbox_without_netlink_is_no_crash(monkeypatch):
 def test_numbers_that_are_none_are_left_out(tmp_path, text):
     add_device(tmp_path, RAIL, mtu=text)
     assert probe(tmp_path)[RAIL].mtu is None
+
+
+def test_it_is_counted_how_often_a_carrier_came_up(tmp_path):
+    add_device(tmp_path, RAIL, carrier_up_count="2")
+    add_device(tmp_path, SECOND, carrier="0")
+    found = probe(tmp_path)
+    assert (found[RAIL].carrier_ups, found[SECOND].carrier_ups) == (2, None)

@@ -178,6 +178,30 @@ def test_swap_is_cycled_where_there_is_room_for_it(tmp_path, available, ran):
     assert machine.ran == ran
 
 
+def test_swap_is_on_again_after_it_could_not_be_taken_off(tmp_path, monkeypatch):
+    machine = Machine(tmp_path, free=104, available=117, swap=9)
+    answers = {"swapoff": Unknown(unknown="swapoff: timed out")}
+    monkeypatch.setattr(
+        machine, "run", lambda argv: machine.ran.append(argv[0]) or answers.get(argv[0], "")
+    )
+    with pytest.raises(UserError, match="swapoff: timed out"):
+        prepare.reclaim(SHARE, machine)
+    assert machine.ran == ["swapoff", "swapon"]
+
+
+def test_swap_has_longer_than_a_look(monkeypatch):
+    limits = []
+
+    def run(argv, timeout, **_):
+        limits.append(timeout)
+        return SimpleNamespace(returncode=0, stdout="", stderr="")
+
+    monkeypatch.setattr("subprocess.run", run)
+    (host,) = prepare.reclaim.__defaults__
+    host.run(("swapoff", "-a"))
+    assert limits == [prepare.SWAP_SECONDS]
+
+
 def test_memory_that_does_not_come_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "RECLAIM_SECONDS", 0.0)
     machine = Machine(tmp_path, free=2, available=117)

@@ -8,6 +8,7 @@ from glm53ctl.page.progress import Starts
 from glm53ctl.page.told import headline, point
 from glm53ctl.supervise.report import Phase
 from glm53ctl.supervise.stages import Stage
+from glm53ctl.view.model import RailView
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,12 @@ def test_a_rail_without_carrier_degrades_a_pair_that_serves():
     bare = view(snapshot(report(0), report(1)), nodes=(node(rails=rails_of(up=False)),))
     assert headline(bare).word == "degraded"
     assert "enP2p1s0f0np0" in headline(bare).sentence
+
+
+def test_a_port_without_a_cable_degrades_nothing():
+    spare = RailView(name="enp1s0f1np1", carrier=False)
+    bare = view(snapshot(report(0), report(1)), nodes=(node(rails=(*rails_of(), spare)),))
+    assert headline(bare).word == "ready"
 
 
 @pytest.mark.parametrize("phase", Phase)

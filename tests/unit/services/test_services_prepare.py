@@ -52,6 +52,10 @@ def test_the_request_is_the_file_that_the_path_unit_waits_for():
     assert Unit(PATH).one("PathExists", "Path") == f"{Paths().run_dir}/{prepare.REQUEST}"
 
 
+def test_swap_and_cache_have_time_within_that_of_the_unit():
+    assert Unit(RECLAIM).seconds("TimeoutStartSec") > prepare.RECLAIM_SECONDS + prepare.SWAP_SECONDS
+
+
 @pytest.mark.parametrize("name", PRIVILEGED)
 def test_root_keeps_next_to_nothing(name):
     unit = Unit(name)

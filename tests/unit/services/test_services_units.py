@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from unit_files import RANKS, SERVICES, UNITS, Unit, entries
+from unit_files import RANKS, ROOT, SERVICES, UNITS, Unit, entries
 
 from glm53ctl.cli import app
 from glm53ctl.config.schema import Config, Memory, Paths
@@ -64,6 +64,22 @@ def test_the_credentials_are_those_that_the_code_reads(rank, monkeypatch):
     assert set(loaded) == asked
     # A path would make a missing file a failed start; a name is looked up, and may be missing.
     assert loaded == {name: f"glm53.{name}" for name in asked}
+
+
+@pytest.mark.parametrize("page", ["owners.md", "services.md"])
+def test_every_unit_that_reads_a_secret_is_restarted_where_a_page_tells_of_one(page):
+    """systemd reads credentials when a unit starts: one that was left out never sees them."""
+    reading = {name for name in UNITS if "\nLoadCredential=" in (SERVICES / name).read_text()}
+    others = {
+        name for name in reading if "PartOf=glm53.target" not in (SERVICES / name).read_text()
+    }
+    text = (ROOT / "docs" / page).read_text()
+    told = text[text.index("Secrets, each" if page == "services.md" else "Then the secrets") :]
+    rows = re.findall(r"^\| change a secret .*$", text, re.MULTILINE)
+    for passage in (told, *rows):
+        found = re.search(r"systemctl restart --no-block ([\w. -]*[\w])", passage)
+        assert found
+        assert {"glm53.target", *others} <= set(found[1].split())
 
 
 def test_the_directories_are_those_of_the_configuration(rank):

@@ -11,11 +11,17 @@ from glm53ctl.config.sources import digest, load
 from glm53ctl.errors import UserError
 from glm53ctl.switch.bench import Proof, shortfall
 
+ASKED = {"think": False, "max_tokens": 400}
 
-def result(*values: float, name: str = "prose", lower: bool = False, of: str = "") -> Result:
+
+def result(
+    *values: float, name: str = "prose", lower: bool = False, of: str = "", **asked: int
+) -> Result:
     case = Case(name=name, unit="tok/s", values=values, lower_is_better=lower)
     identity = Identity(config_digest=of)
-    return Result(kind="decode", at="2026-11-30T00:00:00", identity=identity, cases=(case,))
+    return Result(
+        kind="decode", at="2026-11-30T00:00:00", identity=identity, parameters=asked, cases=(case,)
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,11 +45,15 @@ def test_a_bench_is_compared_with_what_runs_now(config):  # noqa: F811
         Proof.of("decode --runs 5", 0.9, now)
     assert caught.value.code == "SWITCH_NO_MEASURE"
     ledger = config.parent / "state/bench.jsonl"
-    append(ledger, result(1.0, of="another"))
-    append(ledger, result(2.0, of=digest(now)))
+    append(ledger, result(1.0, of="another", **ASKED))
+    append(ledger, result(2.0, of=digest(now), **ASKED))
+    append(ledger, result(3.0, of=digest(now), **ASKED | {"max_tokens": 100}))
+    append(ledger, result(4.0, of=digest(now)))
     proof = Proof.of("decode --runs 5", 0.9, now)
     assert proof.words == ("decode", "--runs", "5")
     assert [r.cases[0].values for r in proof.before] == [(2.0,)]
+    proof = Proof.of("decode --runs 5 --max-tokens 100", 0.9, now)
+    assert [r.cases[0].values for r in proof.before] == [(3.0,)]
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,22 @@ def test_a_rate_never_comes_of_what_cannot_be_compared(now):
     assert view.receive_bytes_per_s is None
 
 
+@pytest.mark.parametrize(
+    ("facts", "lost"),
+    [
+        ({"carrier": False}, False),
+        ({"carrier": False, "carrier_ups": 0, "addresses": ()}, False),
+        ({"carrier": False, "addresses": ("192.168.177.11/24",)}, True),
+        ({"carrier": False, "carrier_ups": 1}, True),
+        ({"carrier": None, "carrier_ups": 1}, False),
+        ({"carrier": True, "carrier_ups": 1}, False),
+    ],
+)
+def test_a_carrier_is_lost_where_one_was_or_is_meant_to_be(facts, lost):
+    (view,) = node(reading(0.0, rail(**facts))).rails
+    assert view.lost is lost
+
+
 def test_a_rate_reaches_back_far_enough():
     readings = [reading(float(at), rail(at * 10, 0)) for at in range(30)]
     readings.append(reading(29.1, rail(290, 0)))
