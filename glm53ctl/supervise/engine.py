@@ -17,12 +17,16 @@ import psutil
 
 from glm53ctl.supervise.proctree import descendants, kill_descendants
 
+log = logging.getLogger("glm53ctl")
+
 LAST_LINES = 200
 """Kept of the output: enough for a traceback and what led to it."""
 LAST_COLUMNS = 400
 LOG_BYTES = 64 << 20
 """Size at which the log of an epoch begins anew; one older part is kept."""
 KILL_WAIT_SECONDS = 15.0
+FOLLOW_SECONDS = 2.0
+"""How long the last words may take: a process that will not go keeps its end of the pipe open."""
 _ENGINE_TITLE = re.compile(r"VLLM::\S+")
 _LINE_END = re.compile(rb"[\r\n]+")  # progress bars end their lines with a carriage return
 
@@ -153,10 +157,18 @@ class EngineProcess:
                 await self.guard.wait()
         except TimeoutError:
             self.guard.kill()
-            await self.guard.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FOLLOW_SECONDS):
+                    await self.guard.wait()
         # Nothing is left here unless the guard itself was killed; then its orphans are ours.
-        self.left += await asyncio.to_thread(kill_descendants, 2.0)
-        await asyncio.gather(*self._followers)
+        orphans = await asyncio.to_thread(kill_descendants, 2.0)
+        _, late = await asyncio.wait(self._followers, timeout=FOLLOW_SECONDS)
+        for follower in late:
+            follower.cancel()
+        for result in await asyncio.gather(*self._followers, return_exceptions=True):
+            if isinstance(result, Exception):
+                log.error("an engine could not be followed to its end", exc_info=result)
+        self.left = sorted({*self.left, *orphans})
 
     async def _order(self, word: str) -> None:
         stdin = self.guard.stdin

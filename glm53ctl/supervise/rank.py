@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from glm53ctl.checks.start import check_fabric, check_start, have_met, rails_of
 from glm53ctl.config.schema import Config
 from glm53ctl.config.sources import (
@@ -37,7 +39,7 @@ from glm53ctl.supervise.identity import Identity, boot_id, identify
 from glm53ctl.supervise.ledger import Ledger, next_backoff
 from glm53ctl.supervise.link import PairLink
 from glm53ctl.supervise.notify import Notifier
-from glm53ctl.supervise.proctree import adopt_orphans
+from glm53ctl.supervise.proctree import adopt_orphans, stale_processes, still_there
 from glm53ctl.supervise.report import EngineReport, Loss, Phase, RankReport, TrialState
 from glm53ctl.supervise.secrets import pair_token
 from glm53ctl.supervise.selfcheck import LEFT_OUT, is_wanted
@@ -89,6 +91,7 @@ class RankSupervisor:
     _weights: str = ""
     _switched: Switched = field(default_factory=Switched)
     _entered: float = field(default_factory=time.monotonic)
+    _stale: list[psutil.Process] = field(default_factory=list)
 
     # --- the outer life -------------------------------------------------------------------------
 
@@ -406,6 +409,8 @@ class RankSupervisor:
         await self._while(epoch.end(self._drain_seconds() if drains else 0.0))
         if drains:
             await self.link.broadcast(End(loss=loss))
+        if epoch.engine is not None:
+            self._stale = stale_processes(epoch.engine.left)
         self.ledger.record(loss)
         self._plan_retry(loss, served)
 
@@ -543,6 +548,7 @@ class RankSupervisor:
                 await self.changed.wait()
         self.changed.clear()
         self._judge_trial()
+        self._stale = still_there(self._stale)
         self.notifier.status(self._own_report().status_line())
         self.notifier.alive()
         if self.phase is not Phase.READY:
@@ -603,7 +609,8 @@ class RankSupervisor:
         """Return what status says beside the phase, whatever that is."""
         left_out = is_wanted(self.config) and not self.config.engine.verify_overlay
         concerns = self.epoch.concerns() if self.epoch is not None else ()
-        return (*((LEFT_OUT,) if left_out else ()), *concerns)
+        stale = (reasons.left_behind(self._stale),) if self._stale else ()
+        return (*stale, *((LEFT_OUT,) if left_out else ()), *concerns)
 
     def _retry_time(self) -> float | None:
         """Return the planned relaunch as a Unix time; the plan itself is deaf to clock changes."""

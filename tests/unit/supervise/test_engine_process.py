@@ -11,8 +11,16 @@ import psutil
 import pytest
 from waiting import wait_for
 
+from glm53ctl.supervise import engine as engine_module
+from glm53ctl.supervise import reasons
 from glm53ctl.supervise.engine import EngineProcess
-from glm53ctl.supervise.proctree import SHM, adopt_orphans, kill_descendants
+from glm53ctl.supervise.proctree import (
+    SHM,
+    adopt_orphans,
+    kill_descendants,
+    stale_processes,
+    still_there,
+)
 
 DEADLINE = 20.0
 # A main process that ignores SIGTERM, a child in a session of its own, and an orphan of an orphan.
@@ -102,6 +110,36 @@ def test_a_killed_guard_takes_the_engine_along(marker, tmp_path):
 
     asyncio.run(scenario())
     assert sleepers(marker) == []
+
+
+def test_a_process_that_the_kernel_does_not_let_go_holds_up_nobody(marker, tmp_path, monkeypatch):
+    """It keeps the pipe of the output open; that must not keep the next epoch waiting."""
+    monkeypatch.setattr(engine_module, "FOLLOW_SECONDS", 0.1)
+    monkeypatch.setattr(engine_module, "kill_descendants", lambda _: sleepers(marker))
+
+    async def scenario():
+        engine = await start(UNRULY, marker, tmp_path / "log")
+        await until_up(engine)
+        engine.guard.kill()
+        await asyncio.wait_for(engine.ended.wait(), DEADLINE)
+        await asyncio.wait_for(engine.end(), DEADLINE)
+        return engine.left
+
+    left = asyncio.run(scenario())
+    assert left
+    assert left == sorted(sleepers(marker))
+
+
+def test_what_is_left_is_told_until_it_is_gone():
+    sleeper = subprocess.Popen(["sleep", "1004"])
+    known = stale_processes([sleeper.pid, 2**22 + 1])
+    assert [process.pid for process in known] == [sleeper.pid]
+    assert still_there(known) == known
+    finding = reasons.left_behind(known)
+    assert (finding.code, f"process {sleeper.pid} " in finding.message) == ("RANK_STALE", True)
+    os.kill(sleeper.pid, signal.SIGKILL)
+    wait_for(lambda: not still_there(known), "the process to be reaped")
+    sleeper.returncode = -signal.SIGKILL  # reaped above
 
 
 def test_a_killed_supervisor_takes_everything_along(marker, tmp_path):
