@@ -594,7 +594,7 @@ class RankSupervisor:
             crashes=self.ledger.crashes(time.time()),
             retry_at=self._retry_time(),
             memory_available_gib=round(available_gib(), 2),
-            endpoint=f"http://{self.config.api.host}:{self.config.api.port}/v1",
+            endpoint=self.config.api.endpoint,
             model=self.config.serve.model_name,
             switched=str(self._switched) if self._switched.holds(self.config) else "",
             trial=self.trials.last if self.rank == 0 else None,

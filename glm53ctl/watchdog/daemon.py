@@ -147,9 +147,9 @@ class Watchdog:
             await self._act(rules, look, verdict)
             if stage is MemoryStage.STOP:
                 await self._stop_for_memory(rank, unit, report)
-            if self._probe is None and rules.wants_probe(look):
-                self._probed_at = report.counters if report is not None else None
-                self._probe = asyncio.create_task(probe(self.config))
+            if self._probe is None and report is not None and rules.wants_probe(look):
+                self._probed_at = report.counters
+                self._probe = asyncio.create_task(probe(self.config, report))
                 self._probe.add_done_callback(lambda _: self.changed.set())
         self._tell(units, troubles)
 
@@ -160,9 +160,9 @@ class Watchdog:
         return answer.report if answer is not None else None
 
     def _follow_configuration(self, report: RankReport | None) -> None:
-        """Read the configuration anew with each epoch, as the supervisors do.
+        """Read the configuration anew with each epoch: a restart may have changed it.
 
-        A restart may have changed where the pair listens; a probe elsewhere would prove nothing.
+        An epoch after a loss has not; what is really served, its report says to the probe.
         """
         if report is None or report.epoch == self._epoch:
             return

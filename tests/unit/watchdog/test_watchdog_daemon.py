@@ -253,11 +253,21 @@ def test_a_probe_that_waited_for_the_work_of_others_is_no_failure(ready, monkeyp
     assert (scene.orders, incidents(scene)) == ([], [])
 
 
-def test_the_configuration_is_read_anew_with_each_epoch(ready):
-    """The pair may listen elsewhere after a restart."""
+def test_the_pair_is_asked_where_it_serves_and_not_where_the_file_says_by_now(ready):
+    """A file that was edited counts from the next restart on, however many epochs pass."""
     scene, api = ready
-    there = scene.settings.pop("api")
-    loads = iter([{}, {"api": there}])
+    del scene.settings["api"]
+    served = {"endpoint": f"{api.url}/v1", "model": "glm"}
+    scene.settings["serve"] = config().serve.model_copy(update={"model_name": "another"})
+    scene.says = scene.says.model_copy(update=served)
+    scene.play(lambda: len(api.questions) > 5)
+    assert (scene.orders, incidents(scene)) == ([], [])
+
+
+def test_the_configuration_is_read_anew_with_each_epoch(ready):
+    """A restart may have changed it."""
+    scene, api = ready
+    loads = iter([{"canary": config().canary.model_copy(update={"expect": "No."})}, {}])
     load = scene.load
     scene.load = lambda: load().model_copy(update=next(loads))  # type: ignore[method-assign]
     scene.play(lambda: len(api.questions) > 2)
