@@ -195,7 +195,9 @@ class PairLink:
 
     def _follow(self, head: Introduce) -> None:
         """Take over what a reboot of one node loses, or a node that was away did not hear of."""
-        order = Command(action="restart", overrides=head.overrides, switched=head.switched)
+        order = Command(
+            action="restart", overrides=head.overrides, switched=head.switched, follows=True
+        )
         self.inbox.put_nowait((head.identity.rank, order))
 
     def _judge(self, channel: Channel, theirs: Identity) -> Peer | None:

@@ -484,8 +484,9 @@ class RankSupervisor:
             clear_override(self.config)
             self._stop()
             return
-        self.ledger.resume()  # somebody has looked
-        self.survey.verify_again()
+        if not order.follows:
+            self.ledger.resume()  # somebody has looked
+            self.survey.verify_again()
         if order.action == "restart":
             self.reload = True
             self._set_switch(order)

@@ -166,7 +166,9 @@ def test_the_head_s_settings_of_one_run_hold_for_the_worker(tmp_path, head_has, 
         async with linked(head, worker):
             async with asyncio.timeout(DEADLINE):
                 _, order = await worker.inbox.get()
-            assert order == Command(action="restart", overrides=head_has, switched=Switched())
+            assert order == Command(
+                action="restart", overrides=head_has, switched=Switched(), follows=True
+            )
             assert head.inbox.empty()
 
     run(scenario)

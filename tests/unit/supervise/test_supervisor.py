@@ -329,31 +329,39 @@ def test_two_files_that_differ_are_read_anew_until_they_agree(pair):
     assert pair.until_ready().epoch == 1
 
 
-def test_settings_of_one_run_that_a_reboot_lost_are_taken_from_the_head(pair):
+def reboot_with_settings_of_one_run(pair, **remembered):
+    """Reboot the worker's node, and no other: its directory in /run is new then."""
     pair.start()
     pair.until_ready()
     give_order(pair.config, "restart", ("serve.max_num_seqs=2",))
     before = pair.until_ready(1)
-    # Of one node alone: its directory in /run is new after a reboot.
-    lost = pair.root / "run-after-reboot"
-    lost.mkdir()
+    places = {name: pair.root / f"{name}-after-reboot" for name in ("state_dir", "run_dir")}
+    for place in places.values():
+        place.mkdir()
+    (places["state_dir"] / "rank1.json").write_text(json.dumps(remembered))
     other = pair.root / "rebooted.yaml"
-    other.write_text(
-        yaml.safe_dump(
-            {
-                **pair.settings,
-                "paths": {"state_dir": str(pair.root / "state-after-reboot"), "run_dir": str(lost)},
-            }
-        )
-    )
+    paths = {name: str(place) for name, place in places.items()}
+    other.write_text(yaml.safe_dump({**pair.settings, "paths": paths}))
     pair.pair.options = ["--config", str(other)]
     pair.pair.ranks[1].kill()
     pair.until_loss("RANK_LOST")
-    wait_for(lambda: (lost / "override.yaml").exists(), "the worker to take them over")
+    override = places["run_dir"] / "override.yaml"
+    wait_for(override.exists, "the worker to take them over")
+    return before
+
+
+def test_settings_of_one_run_that_a_reboot_lost_are_taken_from_the_head(pair):
+    before = reboot_with_settings_of_one_run(pair)
     wait_for(
         lambda: pair.report(0).phase is Phase.READY and pair.report(0).epoch > before.epoch,
         "the next epoch",
     )
+
+
+def test_a_rank_that_takes_over_the_head_s_settings_is_held_as_before(pair):
+    """Nobody has looked at a machine that goes down in every load."""
+    reboot_with_settings_of_one_run(pair, loading_since_boot="another", unclean_boots=1)
+    assert "HOST_RESET_LOOP" in pair.until_finding(0, "PEER_HELD").message
 
 
 def test_a_configuration_broken_on_disk_blocks_with_its_reason_and_heals(pair):
