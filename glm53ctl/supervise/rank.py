@@ -223,12 +223,18 @@ class RankSupervisor:
         """Look at this node again if it is time, and tell the others what was seen."""
         others = [peer.facts for peer in self.link.peers.values() if peer.facts is not None]
         far = rails_of(self.config, others)
-        if not self.survey.is_due(far) or self.launch is not None:
+        ordered = self.launch is not None and self.survey.has_looked
+        if ordered or not self.survey.is_due(far):
             return
         self._enter(Phase.WAITING)
         await self._while(self.survey.take(self.config, far), until_ordered=True)
         if self.survey.facts is not None:
             await self.link.broadcast(Facts(facts=self.survey.facts))
+
+    def _forget_others(self) -> None:
+        """Wait for what the others see now: they look anew, too."""
+        for peer in self.link.peers.values():
+            peer.facts = None
 
     def _known_facts(self) -> tuple[NodeFacts, ...] | None:
         """Return the facts of all nodes, the head's first; None while some are missing (head)."""
@@ -330,8 +336,7 @@ class RankSupervisor:
             self.config, self.rank, launch.epoch, self.link, os.environ, launch.facts
         )
         self.survey.forget()
-        for peer in self.link.peers.values():
-            peer.facts = None
+        self._forget_others()
         loss = await self._join(launch, epoch)
         if loss is None:
             loss = await self._launch(epoch) or await self._watch(epoch)
@@ -487,6 +492,7 @@ class RankSupervisor:
         if not order.follows:
             self.ledger.resume()  # somebody has looked
             self.survey.verify_again()
+            self._forget_others()
         if order.action == "restart":
             self.reload = True
             self._set_switch(order)
