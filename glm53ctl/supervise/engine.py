@@ -40,6 +40,27 @@ class Member:
     stopped: bool
 
 
+class _LogFile(RotatingFileHandler):
+    """The log of an epoch. A disk that takes no more costs lines of it, and nothing else."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
+        """Lose the line. The last ones are kept in memory too."""
+
+    def close(self) -> None:
+        """Close, with or without what is not written yet."""
+        with contextlib.suppress(OSError):
+            super().close()
+
+
+def _opened(path: Path) -> _LogFile | None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _LogFile(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+    except OSError as error:
+        log.error("the engine's log %s cannot be written: %s", path, error.strerror)
+        return None
+
+
 @dataclass
 class EngineProcess:
     """One run of `vllm serve` under its guard. Made by `start`; ends exactly once.
@@ -67,7 +88,10 @@ class EngineProcess:
         log: Path,
         on_line: Callable[[str], None],
     ) -> "EngineProcess":
-        """Start the engine; its output goes to `log`, and line by line to `on_line`."""
+        """Start the engine; its output goes to `log`, and line by line to `on_line`.
+
+        Raises OSError when there can be no further process.
+        """
         report_read, report_write = os.pipe()
         output_read, output_write = os.pipe()
         try:
@@ -84,6 +108,10 @@ class EngineProcess:
                 pass_fds=(report_write,),
                 start_new_session=True,  # a Ctrl-C in the terminal is the supervisor's to handle
             )
+        except OSError:
+            os.close(report_read)
+            os.close(output_read)
+            raise
         finally:
             os.close(report_write)
             os.close(output_write)
@@ -109,15 +137,16 @@ class EngineProcess:
         self.ended.set()
 
     async def _follow_output(self, fd: int, log: Path, on_line: Callable[[str], None]) -> None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        file = RotatingFileHandler(log, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+        file = _opened(log)
         try:
             async for line in _lines(fd):
-                file.emit(logging.makeLogRecord({"msg": line}))
+                if file is not None:
+                    file.emit(logging.makeLogRecord({"msg": line}))
                 self.last_lines.append(line[:LAST_COLUMNS])
                 on_line(line)
         finally:
-            file.close()
+            if file is not None:
+                file.close()
 
     def members(self, *, anew: bool = True) -> list[Member]:
         """Return the main process and those that vLLM named (EngineCore, Worker...).

@@ -372,6 +372,11 @@ class RankSupervisor:
             await epoch.launch()
         except UserError as error:  # a secret that cannot be read
             return epoch.loss(error.code, error.message)
+        except OSError as error:
+            why = error.strerror or error
+            return epoch.loss(
+                "LAUNCH_FAILED", f"the engine of rank {self.rank} could not be started: {why}"
+            )
         return None
 
     async def _watch(self, epoch: Epoch) -> Loss:
@@ -486,7 +491,8 @@ class RankSupervisor:
         self.losses_in_a_row, self.retry_at = 0, None
         if order.action == "stop":
             self.trials.undo("the pair was stopped", self.ledger.epoch)
-            clear_override(self.config)
+            with contextlib.suppress(OSError):  # `down` is obeyed whatever a disk says
+                clear_override(self.config)
             self._stop()
             return
         if not order.follows:
@@ -534,6 +540,8 @@ class RankSupervisor:
             write_override(self.config, overrides)
         except UserError as error:  # judged where the order was given; this node sees it otherwise
             await self._blocked(reasons.refused(error))
+        except OSError as error:
+            log.error("the settings of this run cannot be kept: %s", error.strerror)
 
     # --- telling --------------------------------------------------------------------------------
 

@@ -243,6 +243,24 @@ def test_progress_bars_arrive_line_by_line_and_bytes_that_are_no_text_do_no_harm
     assert (tmp_path / "log").read_text().splitlines() == lines
 
 
+@pytest.mark.parametrize("place", ["/dev/full", "{folder}/log", "{folder}/file/log"])
+def test_an_engine_is_followed_without_a_disk_for_its_log(marker, tmp_path, place, caplog, capfd):
+    (tmp_path / "file").touch()
+    lines: list[str] = []
+
+    async def scenario():
+        log = Path(place.format(folder=tmp_path))
+        engine = await start("echo one; echo up; exit 3", marker, log, lines.append)
+        await asyncio.wait_for(engine.ended.wait(), DEADLINE)
+        await engine.end()
+        return list(engine.last_lines)
+
+    assert asyncio.run(scenario()) == lines == ["one", "up"]
+    complaints = [record.getMessage() for record in caplog.records]
+    assert len(complaints) == (place == "{folder}/file/log")
+    assert capfd.readouterr().err == ""
+
+
 SEGMENT = (
     "import mmap, time; file = open('/dev/shm/{name}', 'wb+'); file.truncate(4096);"
     "memory = mmap.mmap(file.fileno(), 4096)"
