@@ -105,7 +105,7 @@ class RankSupervisor:
             self.config = self.load()
         self._switched = current_switch(self.config)
         self.survey = Survey(self.rank)
-        self.identity = await asyncio.to_thread(self._identify)
+        self.identity = await self._first_identity()
         self.link = self._make_link(token=b"")  # not opened: something to report from
         self._open_ledger()
         self.ledger.note_start(boot_id())
@@ -151,7 +151,11 @@ class RankSupervisor:
         except UserError as error:
             await self._blocked(reasons.refused(error))
             return
-        self.identity = await asyncio.to_thread(self._identify)
+        try:
+            self.identity = await asyncio.to_thread(self._identify)
+        except OSError as error:
+            await self._blocked(reasons.unreadable(error))
+            return
         self._weights = self.identity.weights_digest
         self.link = self._make_link(token)
         try:
@@ -177,7 +181,16 @@ class RankSupervisor:
             self._switched,
         )
 
+    async def _first_identity(self) -> Identity:
+        """Return who this is even where nothing can be read: then there is a status to say so."""
+        try:
+            return await asyncio.to_thread(self._identify)
+        except OSError:
+            unread = {"engine_version": "unknown", "closure": "", "weights": ""}
+            return identify(self.config, self.rank, self.run_id, **unread)
+
     def _identify(self) -> Identity:
+        """Read who this is. Raises OSError."""
         return identify(
             self.config,
             self.rank,
@@ -279,8 +292,12 @@ class RankSupervisor:
         """Check this node at most every CHECK_SECONDS: a round is much more frequent."""
         now = time.monotonic()
         if now - self._checked[0] >= CHECK_SECONDS:
-            self._checked = (now, tuple(check_start(self.config, self.rank)))
-            self._weights = quick_digest(Path(self.config.weights.model_dir))
+            try:
+                found = tuple(check_start(self.config, self.rank))
+                self._weights = quick_digest(Path(self.config.weights.model_dir))
+            except OSError as error:
+                found = (reasons.unreadable(error),)
+            self._checked = (now, found)
         return self._checked[1]
 
     def _was_edited(self) -> bool:

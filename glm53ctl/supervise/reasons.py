@@ -20,6 +20,15 @@ def refused(error: UserError) -> Finding:
     return _fail(error.code, error.message, error.fix)
 
 
+def unreadable(error: OSError) -> Finding:
+    """Say that something a start depends on cannot be read."""
+    return _fail(
+        "PROBE_UNKNOWN",
+        f"{error.filename or 'what a start needs'} cannot be read: {error.strerror or error}.",
+        "Give the service's user the right to read it, or look at the disk.",
+    )
+
+
 def held(reason: str) -> Finding:
     """Say that this rank waits for an operator."""
     return _fail("HELD", reason, "Mend the cause, then `glm53ctl resume`.")
