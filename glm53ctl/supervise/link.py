@@ -267,9 +267,15 @@ class PairLink:
                 peer.channel = None
             self.changed.set()
 
-    def _patience(self) -> float | None:
-        """Only the connecting side hangs up on silence: it alone can call again."""
-        return None if self.rank == 0 else RECONNECT_AFTER_SECONDS
+    def _patience(self) -> float:
+        """Return after how much silence this side hangs up: soon where it can call again itself.
+
+        The head does when the silence is a loss, and after its word for that: the peer is absent
+        then, which TCP itself would notice a quarter of an hour later.
+        """
+        if self.rank != 0:
+            return RECONNECT_AFTER_SECONDS
+        return self.config.link.silence_grace_seconds + RECONNECT_AFTER_SECONDS
 
     def _take(self, peer: Peer, message: Message) -> None:
         if isinstance(message, Beat):

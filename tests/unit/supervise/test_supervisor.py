@@ -269,6 +269,7 @@ def test_a_supervisor_that_stays_silent_is_lost(pair):
     loss = wait_for(lambda: pair.report(0).last_loss, "the loss")
     assert "nothing was heard of it for" in loss.message
     assert loss.rank == 1
+    pair.until_finding(0, "PEER_ABSENT")
     os.kill(worker, signal.SIGCONT)
     pair.until_ready(before.epoch)
 
