@@ -489,7 +489,14 @@ class RankSupervisor:
         return control.Answer(report=self.report())
 
     def _receive(self, order: Command) -> None:
-        """Take an order; what is on trial is decided at once, and a second trial has to wait."""
+        """Take an order; what is on trial is decided at once, and a second trial has to wait.
+
+        In an epoch there is nothing to resume, and an order that waits for its end would keep what
+        is on trial from being judged.
+        """
+        if order.action == "resume" and self.phase in (Phase.STARTING, Phase.READY):
+            log.info("nothing is held: there is nothing to resume")
+            return
         on_trial, trial = self.trials.running, order.trial
         if on_trial is None or trial is None:
             self.order = order if order.action not in ("keep", "undo") else self.order

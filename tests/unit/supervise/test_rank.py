@@ -15,6 +15,7 @@ from glm53ctl.supervise.epoch import Epoch
 from glm53ctl.supervise.ledger import Ledger
 from glm53ctl.supervise.rank import RankSupervisor
 from glm53ctl.supervise.report import Phase, RankReport
+from glm53ctl.supervise.wire import Command
 
 DEADLINE = 20.0
 
@@ -86,3 +87,14 @@ def test_old_logs_that_cannot_be_dropped_keep_nobody_from_a_start(tmp_path, monk
     epoch = Epoch.prepare(config, 0, 7, rank.link, os.environ, ())
     assert asyncio.run(rank._launch(epoch)) is None
     assert started
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_resume_waits_behind_no_epoch(tmp_path, phase):
+    """There is nothing to resume, and an order that waits keeps a trial from being judged."""
+    rank = supervisor(pair_config(tmp_path), 0)
+    rank.phase = phase
+    rank._receive(Command(action="resume"))
+    assert (rank.order is None) is (phase in (Phase.STARTING, Phase.READY))
+    rank._receive(Command(action="restart"))
+    assert rank.order.action == "restart"
