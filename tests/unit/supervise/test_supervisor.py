@@ -182,16 +182,20 @@ def test_the_cause_is_read_off_the_last_words_of_the_engine(pair):
 
 
 @pytest.mark.parametrize(
-    ("stage", "code"),
-    [("rendezvous", "LOAD_STALLED"), ("load", "NCCL_INIT_STALL"), ("kv", "LOAD_STALLED")],
+    ("stage", "following", "code"),
+    [
+        ("boot", "rendezvous", "LOAD_STALLED"),
+        ("nccl", "load", "NCCL_INIT_STALL"),
+        ("load", "kv", "LOAD_STALLED"),
+    ],
 )
-def test_a_stage_that_stands_still_ends_the_epoch(pair, stage, code):
-    """The engine hangs before it says that the named stage begins."""
-    pair.behave(rank0={"hang_at": stage})
-    limits = {"boot": 2, "rendezvous": 2, "nccl": 2, "load": 2}
+def test_a_stage_that_stands_still_ends_the_epoch(pair, stage, following, code):
+    """The engine hangs before it says that the next stage begins."""
+    pair.behave(rank0={"hang_at": following})
+    limits = {"rendezvous": 20, "nccl": 20, "load": 20, stage: 2}  # a busy machine boots slowly
     pair.start(supervise={**pair.settings["supervise"], "limits": limits})
     loss = pair.until_loss(code)
-    assert "no progress in stage" in loss.message
+    assert f"no progress in stage {stage}" in loss.message
 
 
 def test_a_worker_that_has_loaded_may_be_silent_for_as_long_as_the_head_works(pair):
