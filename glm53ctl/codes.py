@@ -66,6 +66,7 @@ MEANINGS = {
     "KERNEL_CPPC": "The CPU frequency driver is not in the mode that a Spark needs.",
     "KERNEL_PAGE_SIZE": "The kernel's pages have another size than 4 KiB.",
     "KV_TOO_SMALL": "One full request does not fit the KV cache.",
+    "LAUNCH_FAILED": "The host made no process for the engine.",
     "LIB_LIBCUDA": "The engine does not find the driver's library.",
     "LIB_TRITON_LDCONFIG": "Triton looks for the driver with a program that is not there.",
     "LOAD_STALLED": "Loading makes no progress.",

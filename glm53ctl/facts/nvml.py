@@ -108,3 +108,18 @@ def probe_gpus(load: Callable[[], Any] = load_nvml) -> tuple[GpuFacts, ...] | Un
         return Unknown(unknown=f"NVML: {error}")
     finally:
         nvml.nvmlShutdown()
+
+
+def probe_power(load: Callable[[], Any] = load_nvml) -> float | None:
+    """Return what the busiest GPU draws, in watts, and ask for nothing else; None if unknown."""
+    nvml = load()
+    if isinstance(nvml, Unknown):
+        return None
+    try:
+        gpus = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+        drawn = [_asked(nvml, nvml.nvmlDeviceGetPowerUsage, gpu) for gpu in gpus]
+        return max((power / 1000 for power in drawn if power is not None), default=None)
+    except nvml.NVMLError:
+        return None
+    finally:
+        nvml.nvmlShutdown()

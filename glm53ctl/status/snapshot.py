@@ -74,7 +74,7 @@ def assemble(
         state=_state(ranks, ready),
         ready=ready,
         epoch=max((report.epoch for report in ranks), default=0),
-        endpoint=_endpoint(config),
+        endpoint=config.api.endpoint,
         model=config.serve.model_name,
         ranks=ranks,
         missing=missing,
@@ -83,11 +83,6 @@ def assemble(
         next_step=_next_step(ranks, findings, missing, ready),
         watchdog=watchdog,
     )
-
-
-def _endpoint(config: Config) -> str:
-    host = config.api.host
-    return f"http://{f'[{host}]' if ':' in host else host}:{config.api.port}/v1"
 
 
 def _findings(ranks: tuple[RankReport, ...]) -> tuple[Finding, ...]:

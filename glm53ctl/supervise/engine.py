@@ -17,12 +17,16 @@ import psutil
 
 from glm53ctl.supervise.proctree import descendants, kill_descendants
 
+log = logging.getLogger("glm53ctl")
+
 LAST_LINES = 200
 """Kept of the output: enough for a traceback and what led to it."""
 LAST_COLUMNS = 400
 LOG_BYTES = 64 << 20
 """Size at which the log of an epoch begins anew; one older part is kept."""
 KILL_WAIT_SECONDS = 15.0
+FOLLOW_SECONDS = 2.0
+"""How long the last words may take: a process that will not go keeps its end of the pipe open."""
 _ENGINE_TITLE = re.compile(r"VLLM::\S+")
 _LINE_END = re.compile(rb"[\r\n]+")  # progress bars end their lines with a carriage return
 
@@ -34,6 +38,27 @@ class Member:
     pid: int
     title: str
     stopped: bool
+
+
+class _LogFile(RotatingFileHandler):
+    """The log of an epoch. A disk that takes no more costs lines of it, and nothing else."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
+        """Lose the line. The last ones are kept in memory too."""
+
+    def close(self) -> None:
+        """Close, with or without what is not written yet."""
+        with contextlib.suppress(OSError):
+            super().close()
+
+
+def _opened(path: Path) -> _LogFile | None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _LogFile(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+    except OSError as error:
+        log.error("the engine's log %s cannot be written: %s", path, error.strerror)
+        return None
 
 
 @dataclass
@@ -63,7 +88,10 @@ class EngineProcess:
         log: Path,
         on_line: Callable[[str], None],
     ) -> "EngineProcess":
-        """Start the engine; its output goes to `log`, and line by line to `on_line`."""
+        """Start the engine; its output goes to `log`, and line by line to `on_line`.
+
+        Raises OSError when there can be no further process.
+        """
         report_read, report_write = os.pipe()
         output_read, output_write = os.pipe()
         try:
@@ -80,6 +108,10 @@ class EngineProcess:
                 pass_fds=(report_write,),
                 start_new_session=True,  # a Ctrl-C in the terminal is the supervisor's to handle
             )
+        except OSError:
+            os.close(report_read)
+            os.close(output_read)
+            raise
         finally:
             os.close(report_write)
             os.close(output_write)
@@ -105,15 +137,16 @@ class EngineProcess:
         self.ended.set()
 
     async def _follow_output(self, fd: int, log: Path, on_line: Callable[[str], None]) -> None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        file = RotatingFileHandler(log, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+        file = _opened(log)
         try:
             async for line in _lines(fd):
-                file.emit(logging.makeLogRecord({"msg": line}))
+                if file is not None:
+                    file.emit(logging.makeLogRecord({"msg": line}))
                 self.last_lines.append(line[:LAST_COLUMNS])
                 on_line(line)
         finally:
-            file.close()
+            if file is not None:
+                file.close()
 
     def members(self, *, anew: bool = True) -> list[Member]:
         """Return the main process and those that vLLM named (EngineCore, Worker...).
@@ -153,10 +186,18 @@ class EngineProcess:
                 await self.guard.wait()
         except TimeoutError:
             self.guard.kill()
-            await self.guard.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FOLLOW_SECONDS):
+                    await self.guard.wait()
         # Nothing is left here unless the guard itself was killed; then its orphans are ours.
-        self.left += await asyncio.to_thread(kill_descendants, 2.0)
-        await asyncio.gather(*self._followers)
+        orphans = await asyncio.to_thread(kill_descendants, 2.0)
+        _, late = await asyncio.wait(self._followers, timeout=FOLLOW_SECONDS)
+        for follower in late:
+            follower.cancel()
+        for result in await asyncio.gather(*self._followers, return_exceptions=True):
+            if isinstance(result, Exception):
+                log.error("an engine could not be followed to its end", exc_info=result)
+        self.left = sorted({*self.left, *orphans})
 
     async def _order(self, word: str) -> None:
         stdin = self.guard.stdin

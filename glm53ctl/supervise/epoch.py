@@ -113,12 +113,16 @@ class Epoch:
         )
 
     async def launch(self) -> None:
-        """Start the engine; keep its log and drop the oldest ones."""
+        """Start the engine; keep its log and drop the oldest ones.
+
+        Raises UserError for a secret that cannot be read, OSError when no process can be made.
+        """
         logs = Path(self.config.paths.state_dir) / "logs"
         log = logs / f"rank{self.rank}-{self.number:06d}.log"
         kept = sorted(logs.glob(f"rank{self.rank}-*.log*"))
         for old in kept[: max(0, len(kept) + 1 - self.config.supervise.keep_logs)]:
-            old.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # they are only in the way
+                old.unlink()
 
         def take(line: str) -> None:
             if self.tracker.feed(line, time.monotonic()):

@@ -127,14 +127,15 @@ class Ledger:
     rules: Supervise
 
     def __post_init__(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # what is written there says so
+            self.directory.mkdir(parents=True, exist_ok=True)
         self._file = self.directory / f"rank{self.rank}.json"
         self._memory = self._read()
 
     def _read(self) -> Memory:
         try:
             return Memory.model_validate_json(self._file.read_text())
-        except (FileNotFoundError, ValidationError):
+        except (OSError, ValueError):
             return Memory()  # a torn file costs counters, never a start
 
     def _write(self, **changes: object) -> None:

@@ -195,7 +195,9 @@ class PairLink:
 
     def _follow(self, head: Introduce) -> None:
         """Take over what a reboot of one node loses, or a node that was away did not hear of."""
-        order = Command(action="restart", overrides=head.overrides, switched=head.switched)
+        order = Command(
+            action="restart", overrides=head.overrides, switched=head.switched, follows=True
+        )
         self.inbox.put_nowait((head.identity.rank, order))
 
     def _judge(self, channel: Channel, theirs: Identity) -> Peer | None:
@@ -265,9 +267,15 @@ class PairLink:
                 peer.channel = None
             self.changed.set()
 
-    def _patience(self) -> float | None:
-        """Only the connecting side hangs up on silence: it alone can call again."""
-        return None if self.rank == 0 else RECONNECT_AFTER_SECONDS
+    def _patience(self) -> float:
+        """Return after how much silence this side hangs up: soon where it can call again itself.
+
+        The head does when the silence is a loss, and after its word for that: the peer is absent
+        then, which TCP itself would notice a quarter of an hour later.
+        """
+        if self.rank != 0:
+            return RECONNECT_AFTER_SECONDS
+        return self.config.link.silence_grace_seconds + RECONNECT_AFTER_SECONDS
 
     def _take(self, peer: Peer, message: Message) -> None:
         if isinstance(message, Beat):

@@ -114,6 +114,27 @@ def kill_descendants(deadline_seconds: float, segments: Iterable[int] = ()) -> l
     return []
 
 
+def stale_processes(pids: Iterable[int]) -> list[psutil.Process]:
+    """Return the processes with these pids that are there; their pids may be given away later."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(pid))
+    return found
+
+
+def still_there(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return those that have not ended with all their threads; children that have are reaped."""
+    return [p for p in processes if p.is_running() and not _reaped(p.pid)]
+
+
+def _reaped(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return False  # below another one that is left
+
+
 def wait_for_children(deadline_seconds: float) -> None:
     """Reap what ends by itself, until nothing is below this process or the deadline has passed."""
     limit = time.monotonic() + deadline_seconds

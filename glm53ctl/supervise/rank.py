@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from glm53ctl.checks.start import check_fabric, check_start, have_met, rails_of
 from glm53ctl.config.schema import Config
 from glm53ctl.config.sources import (
@@ -37,7 +39,7 @@ from glm53ctl.supervise.identity import Identity, boot_id, identify
 from glm53ctl.supervise.ledger import Ledger, next_backoff
 from glm53ctl.supervise.link import PairLink
 from glm53ctl.supervise.notify import Notifier
-from glm53ctl.supervise.proctree import adopt_orphans
+from glm53ctl.supervise.proctree import adopt_orphans, stale_processes, still_there
 from glm53ctl.supervise.report import EngineReport, Loss, Phase, RankReport, TrialState
 from glm53ctl.supervise.secrets import pair_token
 from glm53ctl.supervise.selfcheck import LEFT_OUT, is_wanted
@@ -89,6 +91,7 @@ class RankSupervisor:
     _weights: str = ""
     _switched: Switched = field(default_factory=Switched)
     _entered: float = field(default_factory=time.monotonic)
+    _stale: list[psutil.Process] = field(default_factory=list)
 
     # --- the outer life -------------------------------------------------------------------------
 
@@ -102,7 +105,7 @@ class RankSupervisor:
             self.config = self.load()
         self._switched = current_switch(self.config)
         self.survey = Survey(self.rank)
-        self.identity = await asyncio.to_thread(self._identify)
+        self.identity = await self._first_identity()
         self.link = self._make_link(token=b"")  # not opened: something to report from
         self._open_ledger()
         self.ledger.note_start(boot_id())
@@ -148,7 +151,11 @@ class RankSupervisor:
         except UserError as error:
             await self._blocked(reasons.refused(error))
             return
-        self.identity = await asyncio.to_thread(self._identify)
+        try:
+            self.identity = await asyncio.to_thread(self._identify)
+        except OSError as error:
+            await self._blocked(reasons.unreadable(error))
+            return
         self._weights = self.identity.weights_digest
         self.link = self._make_link(token)
         try:
@@ -174,7 +181,16 @@ class RankSupervisor:
             self._switched,
         )
 
+    async def _first_identity(self) -> Identity:
+        """Return who this is even where nothing can be read: then there is a status to say so."""
+        try:
+            return await asyncio.to_thread(self._identify)
+        except OSError:
+            unread = {"engine_version": "unknown", "closure": "", "weights": ""}
+            return identify(self.config, self.rank, self.run_id, **unread)
+
     def _identify(self) -> Identity:
+        """Read who this is. Raises OSError."""
         return identify(
             self.config,
             self.rank,
@@ -220,12 +236,18 @@ class RankSupervisor:
         """Look at this node again if it is time, and tell the others what was seen."""
         others = [peer.facts for peer in self.link.peers.values() if peer.facts is not None]
         far = rails_of(self.config, others)
-        if not self.survey.is_due(far) or self.launch is not None:
+        ordered = self.launch is not None and self.survey.has_looked
+        if ordered or not self.survey.is_due(far):
             return
         self._enter(Phase.WAITING)
         await self._while(self.survey.take(self.config, far), until_ordered=True)
         if self.survey.facts is not None:
             await self.link.broadcast(Facts(facts=self.survey.facts))
+
+    def _forget_others(self) -> None:
+        """Wait for what the others see now: they look anew, too."""
+        for peer in self.link.peers.values():
+            peer.facts = None
 
     def _known_facts(self) -> tuple[NodeFacts, ...] | None:
         """Return the facts of all nodes, the head's first; None while some are missing (head)."""
@@ -270,8 +292,12 @@ class RankSupervisor:
         """Check this node at most every CHECK_SECONDS: a round is much more frequent."""
         now = time.monotonic()
         if now - self._checked[0] >= CHECK_SECONDS:
-            self._checked = (now, tuple(check_start(self.config, self.rank)))
-            self._weights = quick_digest(Path(self.config.weights.model_dir))
+            try:
+                found = tuple(check_start(self.config, self.rank))
+                self._weights = quick_digest(Path(self.config.weights.model_dir))
+            except OSError as error:
+                found = (reasons.unreadable(error),)
+            self._checked = (now, found)
         return self._checked[1]
 
     def _was_edited(self) -> bool:
@@ -327,8 +353,7 @@ class RankSupervisor:
             self.config, self.rank, launch.epoch, self.link, os.environ, launch.facts
         )
         self.survey.forget()
-        for peer in self.link.peers.values():
-            peer.facts = None
+        self._forget_others()
         loss = await self._join(launch, epoch)
         if loss is None:
             loss = await self._launch(epoch) or await self._watch(epoch)
@@ -364,6 +389,11 @@ class RankSupervisor:
             await epoch.launch()
         except UserError as error:  # a secret that cannot be read
             return epoch.loss(error.code, error.message)
+        except OSError as error:
+            why = error.strerror or error
+            return epoch.loss(
+                "LAUNCH_FAILED", f"the engine of rank {self.rank} could not be started: {why}"
+            )
         return None
 
     async def _watch(self, epoch: Epoch) -> Loss:
@@ -406,6 +436,8 @@ class RankSupervisor:
         await self._while(epoch.end(self._drain_seconds() if drains else 0.0))
         if drains:
             await self.link.broadcast(End(loss=loss))
+        if epoch.engine is not None:
+            self._stale = stale_processes(epoch.engine.left)
         self.ledger.record(loss)
         self._plan_retry(loss, served)
 
@@ -457,7 +489,14 @@ class RankSupervisor:
         return control.Answer(report=self.report())
 
     def _receive(self, order: Command) -> None:
-        """Take an order; what is on trial is decided at once, and a second trial has to wait."""
+        """Take an order; what is on trial is decided at once, and a second trial has to wait.
+
+        In an epoch there is nothing to resume, and an order that waits for its end would keep what
+        is on trial from being judged.
+        """
+        if order.action == "resume" and self.phase in (Phase.STARTING, Phase.READY):
+            log.info("nothing is held: there is nothing to resume")
+            return
         on_trial, trial = self.trials.running, order.trial
         if on_trial is None or trial is None:
             self.order = order if order.action not in ("keep", "undo") else self.order
@@ -476,11 +515,14 @@ class RankSupervisor:
         self.losses_in_a_row, self.retry_at = 0, None
         if order.action == "stop":
             self.trials.undo("the pair was stopped", self.ledger.epoch)
-            clear_override(self.config)
+            with contextlib.suppress(OSError):  # `down` is obeyed whatever a disk says
+                clear_override(self.config)
             self._stop()
             return
-        self.ledger.resume()  # somebody has looked
-        self.survey.verify_again()
+        if not order.follows:
+            self.ledger.resume()  # somebody has looked
+            self.survey.verify_again()
+            self._forget_others()
         if order.action == "restart":
             self.reload = True
             self._set_switch(order)
@@ -522,6 +564,8 @@ class RankSupervisor:
             write_override(self.config, overrides, self.rank)
         except UserError as error:  # judged where the order was given; this node sees it otherwise
             await self._blocked(reasons.refused(error))
+        except OSError as error:
+            log.error("the settings of this run cannot be kept: %s", error.strerror)
 
     # --- telling --------------------------------------------------------------------------------
 
@@ -543,6 +587,7 @@ class RankSupervisor:
                 await self.changed.wait()
         self.changed.clear()
         self._judge_trial()
+        self._stale = still_there(self._stale)
         self.notifier.status(self._own_report().status_line())
         self.notifier.alive()
         if self.phase is not Phase.READY:
@@ -588,7 +633,7 @@ class RankSupervisor:
             crashes=self.ledger.crashes(time.time()),
             retry_at=self._retry_time(),
             memory_available_gib=round(available_gib(), 2),
-            endpoint=f"http://{self.config.api.host}:{self.config.api.port}/v1",
+            endpoint=self.config.api.endpoint,
             model=self.config.serve.model_name,
             switched=str(self._switched) if self._switched.holds(self.config) else "",
             trial=self.trials.last if self.rank == 0 else None,
@@ -603,7 +648,8 @@ class RankSupervisor:
         """Return what status says beside the phase, whatever that is."""
         left_out = is_wanted(self.config) and not self.config.engine.verify_overlay
         concerns = self.epoch.concerns() if self.epoch is not None else ()
-        return (*((LEFT_OUT,) if left_out else ()), *concerns)
+        stale = (reasons.left_behind(self._stale),) if self._stale else ()
+        return (*stale, *((LEFT_OUT,) if left_out else ()), *concerns)
 
     def _retry_time(self) -> float | None:
         """Return the planned relaunch as a Unix time; the plan itself is deaf to clock changes."""

@@ -1,5 +1,9 @@
 """Why a rank does not start an epoch: the findings it reports of itself."""
 
+from collections.abc import Sequence
+
+import psutil
+
 from glm53ctl.config.schema import Config
 from glm53ctl.errors import UserError
 from glm53ctl.facts.ports import holder
@@ -14,6 +18,15 @@ def _fail(code: str, message: str, fix: str) -> Finding:
 def refused(error: UserError) -> Finding:
     """Return a mistake of the operator's as a finding: configuration, token."""
     return _fail(error.code, error.message, error.fix)
+
+
+def unreadable(error: OSError) -> Finding:
+    """Say that something a start depends on cannot be read."""
+    return _fail(
+        "PROBE_UNKNOWN",
+        f"{error.filename or 'what a start needs'} cannot be read: {error.strerror or error}.",
+        "Give the service's user the right to read it, or look at the disk.",
+    )
 
 
 def held(reason: str) -> Finding:
@@ -37,6 +50,18 @@ def peer_absent(config: Config, rank: int, waited_seconds: float) -> Finding:
         message=f"rank {rank} ({node.name} at {node.address}) has not come, "
         f"waiting for {waited_seconds:.0f} s.",
         fix="Start it, or look at its `glm53ctl status`.",
+    )
+
+
+def left_behind(processes: Sequence[psutil.Process]) -> Finding:
+    """Say what of an earlier engine outlives its SIGKILL, as in a driver call that never ends."""
+    which = f"process{'es' if len(processes) > 1 else ''} "
+    return Finding(
+        code="RANK_STALE",
+        severity=Severity.WARN,
+        message=f"the kernel does not let {which}{', '.join(str(p.pid) for p in processes)} of a "
+        "killed engine go: memory and GPU may be held.",
+        fix="If it stays, reboot this host.",
     )
 
 

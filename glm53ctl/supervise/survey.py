@@ -45,6 +45,11 @@ class Survey:
     _looked_at: float = -math.inf
     _has_room: bool = False
 
+    @property
+    def has_looked(self) -> bool:
+        """Whether this node was looked at for the coming start."""
+        return self._taken_at > -math.inf
+
     def is_due(self, far: Sequence[IPv4Address]) -> bool:
         """Say whether it is time to look (again), or a rail of the others was not asked yet."""
         network = known(self.facts.network) if self.facts is not None else None
@@ -77,8 +82,9 @@ class Survey:
         self._taken_at = time.monotonic()
 
     def verify_again(self) -> None:
-        """Forget what was found of the kernels: an operator has looked."""
+        """Forget what was found of the kernels, and look before the next start: somebody has."""
         self.fault = self._verified = None
+        self.facts, self._taken_at = None, -math.inf
 
     def forget(self) -> None:
         """Begin anew: an epoch is based on what was known."""

@@ -66,8 +66,10 @@ class Trials:
             if not trial.proof_seconds:
                 self.settle(TrialState.KEPT, report.epoch)
                 return None
-            self._write(trial.model_copy(update={"state": TrialState.PROVING}))
+            self.last = trial.model_copy(update={"state": TrialState.PROVING})
             self._entered = now
+            with contextlib.suppress(OSError):  # after a death of the head it is undone either way
+                self._write(self.last)
         return None
 
     def _fault(self, trial: Trial, report: RankReport, now: float) -> str | None:

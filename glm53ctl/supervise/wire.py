@@ -75,7 +75,8 @@ class Command(BaseModel):
     """An operator's wish. A worker passes it to the head; the head tells everybody.
 
     A restart with `switched` changes the profile first; with `trial` (to the head) it is taken back
-    unless it proves itself. `keep` and `undo` decide that, for the trial of the same id.
+    unless it proves itself. `keep` and `undo` decide that, for the trial of the same id. One that
+    `follows` the head is no operator's: nobody has looked at anything.
     """
 
     type: Literal["command"] = "command"
@@ -84,6 +85,7 @@ class Command(BaseModel):
     switched: Switched | None = None
     trial: Trial | None = None
     reason: str = ""
+    follows: bool = False
 
 
 class Leave(BaseModel):

@@ -18,9 +18,8 @@ from pathlib import Path
 from glm53ctl.config.schema import Config
 from glm53ctl.config.sources import current_override
 from glm53ctl.errors import UserError
-from glm53ctl.facts.host import Unknown, known
+from glm53ctl.facts.host import known
 from glm53ctl.facts.memory import gib, probe_memory
-from glm53ctl.facts.nvml import probe_gpus
 from glm53ctl.findings import Finding, Severity
 from glm53ctl.supervise import control
 from glm53ctl.supervise.ledger import Incident, append_incident
@@ -29,6 +28,7 @@ from glm53ctl.supervise.report import Counters, RankReport
 from glm53ctl.watchdog.budget import Budget
 from glm53ctl.watchdog.bus import SOCKET, Bus, UnitState
 from glm53ctl.watchdog.memory import MemoryGuard, MemoryStage, Reading
+from glm53ctl.watchdog.power import PowerMeter
 from glm53ctl.watchdog.probe import Probed, probe
 from glm53ctl.watchdog.report import Refusal, WatchdogReport, write_report
 from glm53ctl.watchdog.rules import Look, Probe, RankRules, Remedy, Trouble, Verdict
@@ -56,6 +56,7 @@ class Watchdog:
     guard: MemoryGuard = field(init=False)
     budget: Budget = field(init=False)
     rules: dict[int, RankRules] = field(default_factory=dict)
+    meter: PowerMeter = field(default_factory=PowerMeter)
     notifier: Notifier = field(default_factory=Notifier)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     stopping: bool = False
@@ -147,9 +148,9 @@ class Watchdog:
             await self._act(rules, look, verdict)
             if stage is MemoryStage.STOP:
                 await self._stop_for_memory(rank, unit, report)
-            if self._probe is None and rules.wants_probe(look):
-                self._probed_at = report.counters if report is not None else None
-                self._probe = asyncio.create_task(probe(self.config))
+            if self._probe is None and report is not None and rules.wants_probe(look):
+                self._probed_at = report.counters
+                self._probe = asyncio.create_task(probe(self.config, report))
                 self._probe.add_done_callback(lambda _: self.changed.set())
         self._tell(units, troubles)
 
@@ -160,9 +161,9 @@ class Watchdog:
         return answer.report if answer is not None else None
 
     def _follow_configuration(self, report: RankReport | None) -> None:
-        """Read the configuration anew with each epoch, as the supervisors do.
+        """Read the configuration anew with each epoch: a restart may have changed it.
 
-        A restart may have changed where the pair listens; a probe elsewhere would prove nothing.
+        An epoch after a loss has not; what is really served, its report says to the probe.
         """
         if report is None or report.epoch == self._epoch:
             return
@@ -186,7 +187,7 @@ class Watchdog:
             report=report,
             probe=result,
             probe_error=error,
-            watts=await asyncio.to_thread(_watts) if rules.suspects(report) else None,
+            watts=await self.meter.watts() if rules.suspects(report) else None,
         )
 
     def _probe_result(self, report: RankReport | None) -> tuple[Probe | None, str]:
@@ -324,14 +325,6 @@ def _ranks(units: dict[str, UnitState]) -> dict[int, UnitState]:
     """Return the rank units among these, by rank."""
     found = {name: _RANK_UNIT.fullmatch(name) for name in units}
     return {int(match[1]): units[name] for name, match in found.items() if match}
-
-
-def _watts() -> float | None:
-    """Return what the busiest GPU draws; None where nobody can tell."""
-    gpus = probe_gpus()
-    if isinstance(gpus, Unknown):
-        return None
-    return max((gpu.power_watts for gpu in gpus if gpu.power_watts is not None), default=None)
 
 
 def _moved(before: Counters | None, after: Counters | None) -> bool:

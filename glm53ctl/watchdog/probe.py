@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -11,6 +12,7 @@ from glm53ctl.errors import UserError
 from glm53ctl.plan import plan_rank, read_secrets
 from glm53ctl.plan.ranks import API_KEY
 from glm53ctl.supervise.canary import CanaryError, Target, ask_canary
+from glm53ctl.supervise.report import RankReport
 from glm53ctl.watchdog.rules import Probe
 
 
@@ -23,12 +25,13 @@ class Probed:
     timed_out: bool = False
 
 
-async def probe(config: Config) -> Probed:
-    """Ask the canary's question and judge the answer.
+async def probe(config: Config, report: RankReport) -> Probed:
+    """Ask the canary's question where the head's report says that it serves; judge the answer.
 
     A refusal of the question itself (4xx: another key, another model name) says nothing about the
     engine, and neither does a secret that cannot be read.
     """
+    config = _served(config, report)
     plan = plan_rank(config, 0)
     try:
         key = read_secrets(plan, os.environ).get(API_KEY)
@@ -51,3 +54,15 @@ async def probe(config: Config) -> Probed:
         verdict = Probe.UNCLEAR if refused else Probe.BAD
         return Probed(verdict, error.message, isinstance(cause, httpx.TimeoutException))
     return Probed(Probe.GOOD)
+
+
+def _served(config: Config, report: RankReport) -> Config:
+    """Return the configuration with the address and the name that are in use.
+
+    The file may say others by now: supervisors take them up at the next `restart` only.
+    """
+    url = urlsplit(report.endpoint or config.api.endpoint)
+    api = config.api.model_copy(update={"host": url.hostname, "port": url.port})
+    name = report.model or config.serve.model_name
+    serve = config.serve.model_copy(update={"model_name": name})
+    return config.model_copy(update={"api": api, "serve": serve})

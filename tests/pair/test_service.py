@@ -42,6 +42,7 @@ def test_both_hosts_boot_into_service(pair):
         assert pair.unit(rank, "StatusText").startswith("ready")
         status = json.loads(host.output("glm53ctl", "status", "--json"))
         assert status["state"] == "ready"
+        assert "ordering cycle" not in host.journal("--boot=0")
 
 
 @pytest.mark.parametrize("name", REPRESENTATIVE)

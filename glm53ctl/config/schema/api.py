@@ -28,6 +28,11 @@ class Api(Section):
     deterministic: bool = False
     """Give requests without a seed one made of their prompt: the same request, the same answer."""
 
+    @property
+    def endpoint(self) -> str:
+        """Its URL, as clients are told."""
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/v1"
+
 
 class Thinking(Section):
     """Reasoning and tool calls."""

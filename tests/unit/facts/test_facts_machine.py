@@ -192,6 +192,14 @@ def test_a_gpu_with_its_users():
     assert gpu.processes == (nvml.GpuProcess(pid=7, name="VLLM::EngineCore", used_mib=1024),)
 
 
+def test_the_power_is_asked_for_alone():
+    module = fake_nvml(DeviceGetPowerUsage=lambda _: 45_500)
+    del module.nvmlDeviceGetComputeRunningProcesses, module.nvmlDeviceGetClockInfo
+    assert nvml.probe_power(lambda: module) == 45.5
+    assert nvml.probe_power(fake_nvml) is None
+    assert nvml.probe_power(lambda: Unknown(unknown="no driver")) is None
+
+
 @pytest.mark.parametrize(
     ("bits", "reasons"), [(0, ()), (1, ()), (0x25, ("power cap", "software thermal"))]
 )

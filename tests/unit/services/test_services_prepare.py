@@ -61,10 +61,18 @@ def test_root_keeps_next_to_nothing(name):
     unit = Unit(name)
     assert set(unit.one("CapabilityBoundingSet").split()) <= {"CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE"}
     assert unit.one("NoNewPrivileges") == "yes"
-    assert unit.one("ProtectSystem") == "strict"
+    assert unit.one("ProtectSystem") == ("full" if name == RECLAIM else "strict")
     assert unit.one("PrivateNetwork") == "yes"
     said = systemd(
         "systemd-analyze", "security", "--offline=yes", "--no-pager", str(SERVICES / name)
     )
     overall = re.search(r"Overall exposure level for \S+: ([\d.]+)", said.stdout)
     assert float(overall[1]) <= EXPOSURE
+
+
+def test_a_swap_file_can_be_opened_for_writing():
+    """As swapoff(2) and swapon(2) do, wherever it is; on a read-only mount that is refused."""
+    unit = Unit(RECLAIM)
+    assert unit.one("ProtectSystem") != "strict"
+    closing = ("ReadOnlyPaths", "InaccessiblePaths", "TemporaryFileSystem")
+    assert [key for key, _ in unit.keys["Service"] if key in closing] == []

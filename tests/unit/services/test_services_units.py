@@ -125,6 +125,20 @@ def test_the_target_is_reached_without_waiting_for_the_rank(rank):
     assert Unit("glm53.target").one("WantedBy", "Install") == "multi-user.target"
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in UNITS if name.endswith((".path", ".socket", ".timer"))]
+)
+def test_what_comes_before_basic_target_does_not_wait_for_the_target(name):
+    """The target is after what it wants, and that, as any service, after basic.target.
+
+    systemd breaks the cycle at every boot by leaving out one of them, of its own choice.
+    """
+    unit = Unit(name)
+    early = unit.all("Unit", "DefaultDependencies") != ["no"]
+    after = " ".join(unit.all("Unit", "After")).split()
+    assert not (early and "glm53.target" in after)
+
+
 def test_nothing_waits_for_a_device_or_for_the_network_to_be_online(rank):
     assert not re.search(r"\.device\b", re.sub(r"^#.*", "", rank.text, flags=re.M))
     for key in ("Requires", "Wants", "BindsTo", "Requisite"):

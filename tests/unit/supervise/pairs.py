@@ -1,9 +1,17 @@
 """Configurations and identities that the tests of this folder share."""
 
+import asyncio
+from pathlib import Path
+
 from glm53ctl.config.schema import Config
 from glm53ctl.facts.ports import free_ports
 from glm53ctl.supervise.identity import Identity, identify
+from glm53ctl.supervise.ledger import Ledger
+from glm53ctl.supervise.link import PairLink
+from glm53ctl.supervise.rank import RankSupervisor
 from glm53ctl.supervise.report import Phase, RankReport
+from glm53ctl.supervise.survey import Survey
+from glm53ctl.supervise.trial import Trials
 
 
 def pair_config(tmp_path, **changes) -> Config:
@@ -25,3 +33,14 @@ def identity(config: Config, rank: int, **changes) -> Identity:
 
 def report(rank: int, phase: Phase = Phase.WAITING, **changes) -> RankReport:
     return RankReport(rank=rank, node="ab"[rank], pid=1, phase=phase, since=0.0, **changes)
+
+
+def supervisor(config: Config, rank: int) -> RankSupervisor:
+    """Return one as it is after its start, alone and with its link closed."""
+    made = RankSupervisor(rank, lambda: config)
+    state = Path(config.paths.state_dir)
+    made.config, made.survey, made.trials = config, Survey(rank), Trials(state)
+    made.identity = identity(config, rank)
+    made.link = PairLink(config, rank, b"t" * 32, made.identity, made._own_report, asyncio.Event())
+    made.ledger = Ledger(state, rank, config.supervise)
+    return made

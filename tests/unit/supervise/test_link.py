@@ -9,6 +9,7 @@ from pairs import identity, pair_config, report
 
 from glm53ctl.config.schema import Link as LinkRules
 from glm53ctl.config.switched import Switched
+from glm53ctl.supervise import link as link_module
 from glm53ctl.supervise.link import PairLink, Peer
 from glm53ctl.supervise.wire import Command, Launch
 
@@ -166,7 +167,9 @@ def test_the_head_s_settings_of_one_run_hold_for_the_worker(tmp_path, head_has, 
         async with linked(head, worker):
             async with asyncio.timeout(DEADLINE):
                 _, order = await worker.inbox.get()
-            assert order == Command(action="restart", overrides=head_has, switched=Switched())
+            assert order == Command(
+                action="restart", overrides=head_has, switched=Switched(), follows=True
+            )
             assert head.inbox.empty()
 
     run(scenario)
@@ -212,6 +215,26 @@ def test_a_peer_that_leaves_on_command_says_so(tmp_path):
             await worker.close()
             await until(lambda: head.peers[1].lost(config.link, "run-1", time.monotonic()), "loss")
             assert head.peers[1].left
+
+    run(scenario)
+
+
+def test_the_head_hangs_up_on_a_peer_that_stays_silent(tmp_path, monkeypatch):
+    """TCP would keep the connection for a quarter of an hour, and nobody counts as absent."""
+    monkeypatch.setattr(link_module, "RECONNECT_AFTER_SECONDS", 0.2)
+    rules = {"beat_seconds": 0.05, "silence_grace_seconds": 0.3}
+
+    async def scenario():
+        config = pair_config(tmp_path, link=rules)
+        head, worker = make(config, 0), make(config, 1)
+        worker._beat = lambda _: asyncio.sleep(DEADLINE)
+        async with linked(head, worker):
+            await until(lambda: head.complete, "the pair")
+            begun = time.monotonic()
+            await until(lambda: not head.complete, "the head to hang up")
+            assert time.monotonic() - begun > 0.4  # after the loss, whose word goes over it
+            assert head.peers[1].closed_at is None  # silence is no death
+            await until(lambda: head.complete, "the pair again")
 
     run(scenario)
 

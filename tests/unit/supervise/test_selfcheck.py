@@ -7,11 +7,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pairs import pair_config
+from pairs import pair_config, supervisor
 from waiting import wait_for
 
+from glm53ctl.facts.node import NodeFacts
 from glm53ctl.supervise import selfcheck, survey
 from glm53ctl.supervise.selfcheck import check_kernels
+from glm53ctl.supervise.wire import Command, Launch
 
 GOOD = {"name": "contract", "ok": True, "detail": "kept"}
 BAD = {"name": "8 tokens", "ok": False, "detail": "relative error 1.4e+00 <= 0.005"}
@@ -99,3 +101,20 @@ def test_it_runs_once_for_an_engine_where_there_are_kernels(tmp_path, monkeypatc
     assert selfcheck.is_wanted(config) is (engine.get("platform") != "cpu")
     looked.verify_again()
     assert looked.fault is None
+
+
+def test_a_resume_has_the_kernels_checked_before_the_next_start(tmp_path):
+    """On this node, and on the others: what they told before is of another look."""
+    config = config_with(tmp_path, f"echo once >> {tmp_path}/runs; {printing(BAD)}")
+    rank = supervisor(config, 0)
+    asyncio.run(rank.survey.take(config))
+    rank.link.peers[1].facts = NodeFacts(rank=1)
+    assert not rank.survey.is_due(())
+    asyncio.run(rank._carry_out(Command(action="resume")))
+    assert rank.survey.fault is None
+    assert rank.survey.is_due(())
+    assert rank.link.peers[1].facts is None
+    rank.launch = Launch(epoch=2)  # a head that has not heard of it yet
+    asyncio.run(rank._look_around())
+    assert rank.survey.fault is not None
+    assert len((tmp_path / "runs").read_text().splitlines()) == 2

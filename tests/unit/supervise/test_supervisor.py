@@ -182,16 +182,20 @@ def test_the_cause_is_read_off_the_last_words_of_the_engine(pair):
 
 
 @pytest.mark.parametrize(
-    ("stage", "code"),
-    [("rendezvous", "LOAD_STALLED"), ("load", "NCCL_INIT_STALL"), ("kv", "LOAD_STALLED")],
+    ("stage", "following", "code"),
+    [
+        ("boot", "rendezvous", "LOAD_STALLED"),
+        ("nccl", "load", "NCCL_INIT_STALL"),
+        ("load", "kv", "LOAD_STALLED"),
+    ],
 )
-def test_a_stage_that_stands_still_ends_the_epoch(pair, stage, code):
-    """The engine hangs before it says that the named stage begins."""
-    pair.behave(rank0={"hang_at": stage})
-    limits = {"boot": 2, "rendezvous": 2, "nccl": 2, "load": 2}
+def test_a_stage_that_stands_still_ends_the_epoch(pair, stage, following, code):
+    """The engine hangs before it says that the next stage begins."""
+    pair.behave(rank0={"hang_at": following})
+    limits = {"rendezvous": 20, "nccl": 20, "load": 20, stage: 2}  # a busy machine boots slowly
     pair.start(supervise={**pair.settings["supervise"], "limits": limits})
     loss = pair.until_loss(code)
-    assert "no progress in stage" in loss.message
+    assert f"no progress in stage {stage}" in loss.message
 
 
 def test_a_worker_that_has_loaded_may_be_silent_for_as_long_as_the_head_works(pair):
@@ -269,6 +273,7 @@ def test_a_supervisor_that_stays_silent_is_lost(pair):
     loss = wait_for(lambda: pair.report(0).last_loss, "the loss")
     assert "nothing was heard of it for" in loss.message
     assert loss.rank == 1
+    pair.until_finding(0, "PEER_ABSENT")
     os.kill(worker, signal.SIGCONT)
     pair.until_ready(before.epoch)
 
@@ -329,31 +334,39 @@ def test_two_files_that_differ_are_read_anew_until_they_agree(pair):
     assert pair.until_ready().epoch == 1
 
 
-def test_settings_of_one_run_that_a_reboot_lost_are_taken_from_the_head(pair):
+def reboot_with_settings_of_one_run(pair, **remembered):
+    """Reboot the worker's node, and no other: its directory in /run is new then."""
     pair.start()
     pair.until_ready()
     give_order(pair.config, "restart", ("serve.max_num_seqs=2",))
     before = pair.until_ready(1)
-    # Of one node alone: its directory in /run is new after a reboot.
-    lost = pair.root / "run-after-reboot"
-    lost.mkdir()
+    places = {name: pair.root / f"{name}-after-reboot" for name in ("state_dir", "run_dir")}
+    for place in places.values():
+        place.mkdir()
+    (places["state_dir"] / "rank1.json").write_text(json.dumps(remembered))
     other = pair.root / "rebooted.yaml"
-    other.write_text(
-        yaml.safe_dump(
-            {
-                **pair.settings,
-                "paths": {"state_dir": str(pair.root / "state-after-reboot"), "run_dir": str(lost)},
-            }
-        )
-    )
+    paths = {name: str(place) for name, place in places.items()}
+    other.write_text(yaml.safe_dump({**pair.settings, "paths": paths}))
     pair.pair.options = ["--config", str(other)]
     pair.pair.ranks[1].kill()
     pair.until_loss("RANK_LOST")
-    wait_for(lambda: (lost / "override.yaml").exists(), "the worker to take them over")
+    override = places["run_dir"] / "override.yaml"
+    wait_for(override.exists, "the worker to take them over")
+    return before
+
+
+def test_settings_of_one_run_that_a_reboot_lost_are_taken_from_the_head(pair):
+    before = reboot_with_settings_of_one_run(pair)
     wait_for(
         lambda: pair.report(0).phase is Phase.READY and pair.report(0).epoch > before.epoch,
         "the next epoch",
     )
+
+
+def test_a_rank_that_takes_over_the_head_s_settings_is_held_as_before(pair):
+    """Nobody has looked at a machine that goes down in every load."""
+    reboot_with_settings_of_one_run(pair, loading_since_boot="another", unclean_boots=1)
+    assert "HOST_RESET_LOOP" in pair.until_finding(0, "PEER_HELD").message
 
 
 def test_a_configuration_broken_on_disk_blocks_with_its_reason_and_heals(pair):

@@ -337,6 +337,18 @@ def test_a_disk_that_refuses_to_go_back_does_not_restart_the_pair_for_ever(tmp_p
     assert "No space left" in judged.last.reason
 
 
+def test_a_full_disk_does_not_end_a_trial_that_serves(tmp_path, monkeypatch):
+    judged = trials.Trials(tmp_path)
+    judged.begin(Trial(id="t", to=TWO, ready_seconds=60, proof_seconds=60), None)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trials, "replace_durably", full)
+    assert judged.judge(report(Phase.READY)) is None
+    assert judged.running.state is TrialState.PROVING
+
+
 def test_status_shows_what_was_switched_and_why_it_went_back():
     undone = Trial(id="t", to=TWO, ready_seconds=60, state=TrialState.UNDONE, reason="it crashed")
     told = report(Phase.READY, switched="long", trial=undone)

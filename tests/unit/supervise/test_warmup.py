@@ -126,5 +126,13 @@ def test_a_key_that_no_header_can_carry_is_a_finding(pair, wanted):
     assert pair.questions == []
 
 
-def test_a_request_fails_before_its_stage_counts_as_stuck():
-    assert warmup.REQUEST_SHARE < 1
+def test_a_request_fails_before_its_stage_counts_as_stuck(pair, wanted, monkeypatch):
+    given, client = {}, httpx.AsyncClient
+
+    def made(**settings):
+        given.update(settings)
+        return client(**settings)
+
+    monkeypatch.setattr(warmup.httpx, "AsyncClient", made)
+    run(pair, wanted(limits={"warmup": 100.0}))
+    assert 50.0 < given["timeout"] < 100.0

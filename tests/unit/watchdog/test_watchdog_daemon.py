@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from glm53ctl.facts.memory import KIB_IN_GIB, MemoryFacts
 from glm53ctl.supervise import control
 from glm53ctl.supervise.ledger import read_incidents
 from glm53ctl.supervise.report import Phase, RankReport
-from glm53ctl.watchdog import daemon, rules
+from glm53ctl.watchdog import daemon, power, rules
 from glm53ctl.watchdog.report import FRESH_SECONDS, WatchdogReport, read_report, write_report
 
 TARGET = {"name": "glm53.target", "active": "active", "sub": "active", "job": ""}
@@ -253,15 +254,49 @@ def test_a_probe_that_waited_for_the_work_of_others_is_no_failure(ready, monkeyp
     assert (scene.orders, incidents(scene)) == ([], [])
 
 
-def test_the_configuration_is_read_anew_with_each_epoch(ready):
-    """The pair may listen elsewhere after a restart."""
+def test_the_pair_is_asked_where_it_serves_and_not_where_the_file_says_by_now(ready):
+    """A file that was edited counts from the next restart on, however many epochs pass."""
     scene, api = ready
-    there = scene.settings.pop("api")
-    loads = iter([{}, {"api": there}])
+    del scene.settings["api"]
+    served = {"endpoint": f"{api.url}/v1", "model": "glm"}
+    scene.settings["serve"] = config().serve.model_copy(update={"model_name": "another"})
+    scene.says = scene.says.model_copy(update=served)
+    scene.play(lambda: len(api.questions) > 5)
+    assert (scene.orders, incidents(scene)) == ([], [])
+
+
+def test_the_configuration_is_read_anew_with_each_epoch(ready):
+    """A restart may have changed it."""
+    scene, api = ready
+    loads = iter([{"canary": config().canary.model_copy(update={"expect": "No."})}, {}])
     load = scene.load
     scene.load = lambda: load().model_copy(update=next(loads))  # type: ignore[method-assign]
     scene.play(lambda: len(api.questions) > 2)
     assert scene.orders == []
+
+
+def test_a_driver_that_never_answers_is_asked_once_and_holds_up_no_look(ready, monkeypatch):
+    """That is how a wedged GPU may show, so the counters alone decide then."""
+    scene, _ = ready
+    scene.says = report(epoch=4, running=1)
+    scene.settings["supervise"] = config().supervise.model_copy(update={"wedge_seconds": 0.1})
+    monkeypatch.setattr(rules, "WEDGE_MARGIN_SECONDS", 0.1)
+    monkeypatch.setattr(power, "ANSWER_SECONDS", 0.1)
+    over, asked = threading.Event(), []
+
+    def hangs() -> None:
+        asked.append(1)
+        over.wait(60)
+
+    monkeypatch.setattr(power.PowerMeter.__init__, "__defaults__", (hangs,))
+    scene.play(lambda: scene.orders and scene.agent.looks > 5)
+    assert asked == [1]
+    assert [code for code, _ in incidents(scene)] == ["ENGINE_WEDGED"]
+    over.set()
+
+
+def test_the_power_is_read(monkeypatch):
+    assert asyncio.run(power.PowerMeter(lambda: 41.5).watts()) == 41.5
 
 
 # --- memory --------------------------------------------------------------------------------------

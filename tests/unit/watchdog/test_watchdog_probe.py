@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from looks import report
 
 from glm53ctl.config.schema import Config
 from glm53ctl.watchdog.probe import probe
@@ -58,4 +59,4 @@ def test_a_refusal_is_no_fault_of_the_engine(
     config = Config.model_validate(
         {"nodes": [{"name": "a", "address": "127.0.0.1"}], "api": {"port": port}}
     )
-    assert asyncio.run(probe(config)).verdict is verdict
+    assert asyncio.run(probe(config, report())).verdict is verdict
