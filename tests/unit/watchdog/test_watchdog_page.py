@@ -19,9 +19,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def got(port: int, path: str) -> httpx.Response:
+    """Ask on the loop that the pair's stand-in answers on: a view waits for it in vain, a while."""
+    return httpx.get(f"http://127.0.0.1:{port}{path}", trust_env=False, timeout=30)
+
+
 def answers(port: int) -> bool:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False).status_code == 200
+        return got(port, "/healthz").status_code == 200
     except httpx.TransportError:
         return False
 
@@ -41,7 +46,7 @@ def test_the_page_is_there_while_it_watches_and_gone_with_it(scene):
     def shown() -> bool:
         if not answers(port):
             return False
-        seen.append(httpx.get(f"http://127.0.0.1:{port}/api/view", trust_env=False).json())
+        seen.append(got(port, "/api/view").json())
         return True
 
     scene.play(until=lambda: seen or shown())
