@@ -134,7 +134,7 @@ class Fetch:
             locked = read_lock(self.weight_set.lock_file, self.weight_set.revision)
             return self._first(lambda source, last: self._complete(source, locked, last))
         except OSError as error:
-            raise refuse(_disk_finding(error, self.weight_set.directory)) from error
+            raise refuse(disk_finding(error, self.weight_set.directory)) from error
 
     def ask(self) -> Manifest:
         """Return the manifest that the first complete source offers. Raises UserError."""
@@ -457,5 +457,6 @@ def _stopped() -> Finding:
     return Finding(code="FETCH_FAILED", severity=Severity.WARN, message="the fetch was stopped.")
 
 
-def _disk_finding(error: OSError, directory: Path) -> Finding:
+def disk_finding(error: OSError, directory: Path) -> Finding:
+    """Say what an error means that only the disk can have made."""
     return judge_os_error(error, str(directory)) or disk_refuses(error, str(directory))

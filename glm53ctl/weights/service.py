@@ -13,6 +13,7 @@ from glm53ctl.facts.here import rank_here, require_rank
 from glm53ctl.findings import Finding
 from glm53ctl.supervise.notify import Notifier
 from glm53ctl.supervise.secrets import pair_token
+from glm53ctl.weights.fetch import disk_finding, refuse
 from glm53ctl.weights.layout import WeightSet, weight_sets
 from glm53ctl.weights.progress import STALE_SECONDS, Progress, clear_progress, write_progress
 from glm53ctl.weights.serve import WeightServer
@@ -123,9 +124,10 @@ class WeightsUnit:
             try:
                 for each in sets:
                     self._verified(each)
-            except UserError as error:
+            except (UserError, OSError) as raised:
                 if self.stop.is_set():
                     return
+                error = self._as_user_error(raised)
                 if error.code in FOR_THE_OPERATOR:
                     raise UserError(
                         error.code, error.message, error.fix, exit_code=EXIT_BAD_INPUT
@@ -134,6 +136,11 @@ class WeightsUnit:
                 pause = min(pause * 2, PAUSE_MAX_SECONDS)
             else:
                 return
+
+    def _as_user_error(self, error: UserError | OSError) -> UserError:
+        if isinstance(error, UserError):
+            return error
+        return refuse(disk_finding(error, Path(self.config.weights.model_dir)))
 
     def _verified(self, each: WeightSet) -> None:
         """Make one set verified; without network or delay when it is."""

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,13 @@ from hub import Asked, Blob, Fault
 from weight_world import COMMIT, MIRROR, ORIGIN, ORIGIN_COMMIT, QUICK, World, shard, wanted_bytes
 
 from glm53ctl.errors import UserError
-from glm53ctl.weights import transfer
+from glm53ctl.weights import record, transfer
 from glm53ctl.weights.fetch import Rules
 from glm53ctl.weights.layout import only_one, weight_sets
+from glm53ctl.weights.local import quick_digest
 from glm53ctl.weights.manifest import read_lock
-from glm53ctl.weights.state import judge_set
-from glm53ctl.weights.work import fetch_set, lock_set, prune_set, verify_set
+from glm53ctl.weights.state import judge_set, verdict
+from glm53ctl.weights.work import fetch_set, lock_set, prune_set, status_of, verify_set
 
 SHARD = "model-00002-of-00004.safetensors"
 
@@ -536,11 +538,67 @@ def test_a_directory_of_root_is_named_with_the_chown_that_helps(hub):
         world = World(Path(place), hub)
         world.fetch()
         world.file.unlink()
-        assert as_service_user(world) == ("CACHE_NOT_WRITABLE", True)
+        code, _, fix = as_service_user(world.fetch).partition(" ")
+        assert code == "CACHE_NOT_WRITABLE"
+        assert "chown -R 990:990" in fix
 
 
-def as_service_user(world: World) -> tuple[str, bool]:
-    """Fetch as another user; return the code and whether the fix names that user."""
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+@pytest.mark.parametrize("closed", ["state", "weights", "state/weights/model.busy", "nothing"])
+def test_what_root_fetched_for_itself_blocks_with_a_reason(hub, closed):
+    """With umask 077, the service's user may not read it; with another, it may not write."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o711)
+        world = World(Path(place), hub)
+        world.fetch()
+        with only_one(world.weight_set):
+            pass
+        if closed != "nothing":
+            (world.root / closed).chmod(0o600)
+
+        def look() -> None:
+            found = verdict(world.config)
+            with contextlib.suppress(UserError):
+                found += verify_set(world.weight_set, world.ears, threading.Event(), quick=True)
+            status_of(world.config)
+            quick_digest(world.weight_set.link)
+            raise UserError(",".join(finding.code for finding in found), "", "")
+
+        expected = "WEIGHTS_UNREADABLE" if closed in ("state", "weights") else ""
+        assert as_service_user(look).split(",")[0].strip() == expected
+
+
+def test_a_disk_that_dies_blocks_and_ends_no_process(world, monkeypatch):
+    world.fetch()
+    real = os.stat
+
+    def stat(path, **options):
+        if str(path) == str(world.file):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return real(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    (finding,) = verdict(world.config)
+    assert (finding.code, finding.where) == ("WEIGHTS_UNREADABLE", str(world.file))
+    found = verify_set(world.weight_set, world.ears, threading.Event(), quick=True)
+    assert [f.code for f in found] == ["WEIGHTS_UNREADABLE"]
+    assert quick_digest(world.weight_set.directory) == ""
+
+
+def test_a_record_that_cannot_be_written_is_a_reason(world, monkeypatch):
+    world.fetch()
+    world.file.write_bytes(b"short")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(record, "replace_durably", refuse)
+    with pytest.raises(UserError, match="CACHE_NOT_WRITABLE"):
+        verify_set(world.weight_set, world.ears, threading.Event(), quick=True)
+
+
+def as_service_user(action: Callable[[], object]) -> str:
+    """Do something as another user; return the code and the fix."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -549,7 +607,7 @@ def as_service_user(world: World) -> tuple[str, bool]:
             os.setgroups([])
             os.setgid(990)
             os.setuid(990)
-            world.fetch()
+            action()
         except UserError as error:
             said = f"{error.code} {error.fix}"
         except BaseException as error:
@@ -559,8 +617,7 @@ def as_service_user(world: World) -> tuple[str, bool]:
     os.close(writer)
     os.waitpid(pid, 0)
     with os.fdopen(reader) as pipe:
-        code, _, fix = pipe.read().partition(" ")
-    return code, "chown -R 990:990" in fix
+        return pipe.read()
 
 
 def test_a_wrong_clock_here_does_not_change_what_retry_after_means(world, monkeypatch):
