@@ -39,6 +39,7 @@ from glm53ctl.weights.transfer import (
     judge_os_error,
 )
 from glm53ctl.weights.verdicts import (
+    PAUSE_JITTER,
     RESERVE_BYTES,
     judge_owner,
     judge_space,
@@ -238,8 +239,8 @@ class Fetch:
                     finding = _storage(source, error.status)  # a signed address that ran out
                 if finding.code == "FETCH_RATE_LIMITED":
                     self.watcher.tell(finding)
-                    # Jitter, or all streams of both nodes come back in the same instant.
-                    wait = pause_seconds(error.headers) * random.uniform(1.0, 1.1)  # noqa: S311
+                    jitter = random.uniform(1.0, PAUSE_JITTER)  # noqa: S311
+                    wait = pause_seconds(error.headers) * jitter
                     self.paused_until = max(self.paused_until, time.monotonic() + wait)
                     if halt.wait(wait):
                         raise _SourceError(finding) from None

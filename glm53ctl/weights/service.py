@@ -18,6 +18,7 @@ from glm53ctl.weights.layout import WeightSet, weight_sets
 from glm53ctl.weights.progress import STALE_SECONDS, Progress, clear_progress, write_progress
 from glm53ctl.weights.serve import WeightServer
 from glm53ctl.weights.state import judge_set
+from glm53ctl.weights.verdicts import LONGEST_PAUSE_SECONDS
 from glm53ctl.weights.work import (
     fetch_set,
     require_licence,
@@ -49,7 +50,7 @@ class UnitWatcher:
         self._done = -1
 
     def show(self, progress: Progress) -> None:
-        """Pass a moment on. More time is asked for only while bytes move: a stall has its limit."""
+        """Pass a moment on. More time is asked for while bytes move: a stall ends in a verdict."""
         self._notifier.status(progress.sentence())
         write_progress(self._run_dir, progress)
         if progress.done_bytes != self._done:
@@ -57,8 +58,13 @@ class UnitWatcher:
             self._notifier.extend(self._patience)
 
     def tell(self, finding: Finding) -> None:
-        """Write a verdict to the journal."""
+        """Write a verdict to the journal; ask for the time until the next one.
+
+        What follows is at most a pause that a server asks for (with its jitter) and then a stall,
+        and both end in a verdict: without this, systemd would end a fetch that changes its source.
+        """
         print(finding.sentence(), file=sys.stderr, flush=True)
+        self._notifier.extend(LONGEST_PAUSE_SECONDS + self._patience)
 
     def wait(self, error: UserError, pause: float, stop: threading.Event) -> None:
         """Say why nothing happens, and until when; wait so long."""

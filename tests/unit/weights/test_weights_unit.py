@@ -24,9 +24,11 @@ from glm53ctl import cli
 from glm53ctl.config.schema import Paths
 from glm53ctl.config.sources import load
 from glm53ctl.errors import UserError
+from glm53ctl.findings import Finding, Severity
+from glm53ctl.supervise.notify import Notifier
 from glm53ctl.weights.layout import weight_sets
 from glm53ctl.weights.progress import FILE_NAME, Progress, read_progress, write_progress
-from glm53ctl.weights.service import WeightsUnit
+from glm53ctl.weights.service import UnitWatcher, WeightsUnit
 from glm53ctl.weights.state import resolved, verdict
 
 SERVICES = Path(__file__).parents[3] / "services"
@@ -219,6 +221,18 @@ def test_a_stop_in_the_middle_of_a_fetch_is_quick_and_clean(nodes, hub, command)
         assert server.wait(30) == 0
     hub.fault = lambda _: None
     assert command(nodes[0], "fetch").returncode == 0
+
+
+def test_a_stall_and_a_pause_get_the_time_that_they_take(nodes, monkeypatch):
+    """From a stall to the next, from a 429 to the stall after the longest pause that is obeyed."""
+    notifier = Notifier()
+    asked: list[float] = []
+    monkeypatch.setattr(notifier, "extend", asked.append)
+    config = nodes[0].config
+    watcher = UnitWatcher(config, notifier)
+    finding = Finding(code="FETCH_STALLED", severity=Severity.WARN, message="no byte.")
+    watcher.tell(finding)
+    assert asked == [pytest.approx(1.1 * 300 + config.weights.stall_seconds)]
 
 
 def test_a_state_directory_that_is_none_is_waited_for(nodes, hub):
