@@ -271,13 +271,15 @@ def _misplugged(here: Node, there: Node) -> Iterator[tuple[str, str, str]]:
 @pair_check("NET_MTU_MISMATCH", "NET_FABRIC_DEGRADED")
 def equal_mtu(nodes: tuple[Node, ...]) -> Iterator[Finding]:
     """Check that both ends of a rail have the same MTU."""
-    first = nodes[0]
+    first, plan = nodes[0], resolve_pair(nodes)[0].fabric
     for other in nodes[1:]:
         for here, there in _ends(first, other):
             if here.mtu is None or there.mtu is None:
                 continue
             if here.mtu != there.mtu:
-                yield _unequal(first, here, other, there)
+                # A second rail with this is used by no rank; where it is needed, `rails` refuses.
+                used = plan is None or plan.interface == here.name
+                yield _unequal(first, here, other, there, used=used)
             elif here.mtu <= SMALL_MTU:
                 yield warn(
                     "NET_FABRIC_DEGRADED",
@@ -299,16 +301,18 @@ def _ends(first: Node, other: Node) -> Iterator[tuple[Interface, Interface]]:
             yield here, there
 
 
-def _unequal(first: Node, here: Interface, other: Node, there: Interface) -> Finding:
+def _unequal(first: Node, here: Interface, other: Node, there: Interface, *, used: bool) -> Finding:
     def side(node: Node, device: Interface) -> str:
         port = next((p for p in known(node.facts.rdma) or () if p.interface == device.name), None)
         rdma = f", RoCE {port.active_mtu}" if port and port.active_mtu else ""
         return f"{device.mtu}{rdma} on {node.name} ({device.name})"
 
-    return fail(
+    effect = "Small messages pass, large ones are retried until the rank dies."
+    say = fail if used else warn
+    return say(
         "NET_MTU_MISMATCH",
-        f"the MTU of a rail differs: {side(first, here)}, {side(other, there)}. Small messages "
-        "pass, large ones are retried until the rank dies.",
+        f"the MTU of a rail differs: {side(first, here)}, {side(other, there)}. "
+        f"{effect if used else 'This rail is not used.'}",
         "Set the same MTU (9000) on both ends, where it outlives a reboot.",
         where=here.name,
     )

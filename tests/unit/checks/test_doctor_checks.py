@@ -110,11 +110,19 @@ def test_the_worst_is_said_first():
 
 
 def test_another_mtu_at_the_other_end_is_refused_with_both():
-    report = examine([spark(0), spark(1, mtu=(9000, 1500))])
+    report = examine([spark(0), spark(1, mtu=(1500, 9000))])
     (finding,) = [f for f in report.findings if f.code == "NET_MTU_MISMATCH"]
     assert "9000" in finding.message
     assert "1500" in finding.message
-    assert finding.where == "enP2p1s0f0np0"
+    assert (finding.where, finding.severity) == ("enp1s0f0np0", "fail")
+
+
+@pytest.mark.parametrize(("rails", "stops"), [("auto", set()), (2, {"NET_FABRIC_DEGRADED"})])
+def test_another_mtu_on_a_rail_that_is_not_used_stops_nothing_by_itself(rails, stops):
+    report = examine([spark(0, rails=rails), spark(1, rails=rails, mtu=(9000, 1500))])
+    (finding,) = [f for f in report.findings if f.code == "NET_MTU_MISMATCH"]
+    assert (finding.where, finding.severity) == ("enP2p1s0f0np0", "warn")
+    assert {f.code for f in report.findings if f.severity is Severity.FAIL} == stops
 
 
 def test_a_small_mtu_on_both_ends_only_slows():
