@@ -162,7 +162,8 @@ def reach(node: Node) -> Iterator[Finding]:
             message = f"{sent} answers packets of {probe.mtu} bytes."
             yield ok("NET_NEIGH", message, where=probe.device)
         elif not _is_first(node, probe.device):
-            say = fail if node.wanted.rails == 2 else warn
+            # With RDMA, `rails` knows whether this would be one of two, and refuses then.
+            say = fail if node.wanted.rails == 2 and not node.wanted.rdma else warn
             yield say(
                 "NET_RAIL_UNREACHABLE",
                 f"{sent} does not answer packets of {probe.mtu} bytes although the link is up: "
@@ -322,9 +323,13 @@ def _unequal(first: Node, here: Interface, other: Node, there: Interface, *, use
 def same_networks(nodes: tuple[Node, ...]) -> Iterator[Finding]:
     """Check that the nodes' rails are in the same networks."""
     head = nodes[0]
+    plans = [one.fabric for one in resolve_pair(nodes)]
+    whole = all(plan is not None and len(plan.rails) == 2 for plan in plans)
     for node in nodes[1:]:
-        if _addressed(head, node):
-            yield from _apart(head, node)
+        if not _addressed(head, node):
+            continue
+        yield from _apart(head, node)
+        if not whole:  # else the address is one of another port, of a storage network perhaps
             yield from _lacking(head, node)
             yield from _lacking(node, head)
 
