@@ -147,7 +147,10 @@ class Receiver:
             told = committed = offset
             os.lseek(fd, offset, os.SEEK_SET)
             while offset < entry.size and not self.stop.is_set():
-                piece = answer.read1(min(PIECE_BYTES, entry.size - offset))
+                try:
+                    piece = answer.read1(min(PIECE_BYTES, entry.size - offset))
+                except http.client.HTTPException:  # a chunk that ended early
+                    piece = b""
                 if not piece:
                     raise TransferError(_cut(entry, offset))
                 _write(fd, piece)

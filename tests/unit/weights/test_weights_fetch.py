@@ -100,6 +100,13 @@ def test_a_cut_connection_goes_on_where_it_stopped(world):
     assert world.hub.sent[SHARD] == world.file.stat().st_size
 
 
+def test_a_chunk_that_is_cut_goes_on_where_it_stopped(world):
+    world.hub.fault = once(SHARD, Fault(cut_after=20_000, chunked=True))
+    world.fetch()
+    assert world.is_right()
+    assert world.hub.sent[SHARD] == world.file.stat().st_size
+
+
 def test_a_line_that_is_cut_again_and_again_gets_there_in_the_end(world):
     world.hub.fault = once(SHARD, Fault(cut_after=9_000), times=12)  # more often than `attempts`
     world.fetch()
