@@ -82,7 +82,7 @@ def fetch_set(
         if refresh:
             weight_set.record_file.unlink(missing_ok=True)
         sources = hub_sources(config, weight_set)
-        Fetch(weight_set, sources, watcher, rules_of(config), stop=stop).run()
+        Fetch(weight_set, sources, watcher, rules_of(config), stop=stop, refresh=refresh).run()
         _switch(weight_set)
     return True
 

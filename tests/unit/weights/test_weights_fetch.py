@@ -77,6 +77,33 @@ def test_a_complete_set_needs_no_network(world, monkeypatch):
     assert len(world.hub.asked) == asked
 
 
+@pytest.mark.parametrize("lost", ["times", "record"])
+def test_what_is_here_and_locked_is_verified_without_a_network(world, monkeypatch, lost):
+    """After a restore of a backup, say, on a head that reaches no Hub."""
+    world.fetch()
+    if lost == "times":
+        os.utime(world.file, (1e9, 1e9))
+    else:
+        world.weight_set.record_file.unlink()
+    asked = len(world.hub.asked)
+    with monkeypatch.context() as patch:
+        patch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+        fetch_set(world.config, world.weight_set, world.ears, threading.Event())
+    assert list(judge_set(world.weight_set)) == []
+    stop = threading.Event()
+    fetch_set(world.config, world.weight_set, world.ears, stop, refresh=True)
+    assert len(world.hub.asked) == asked + 1
+
+
+def test_what_is_here_and_wrong_stays_until_it_can_be_replaced(world):
+    world.fetch()
+    world.file.write_bytes(b"\0" * world.file.stat().st_size)
+    world.hub.fault = lambda a: Fault(status=403)
+    assert refused(world).code == "FETCH_GATED"
+    assert world.file.exists()
+    assert [f.code for f in judge_set(world.weight_set)] == ["WEIGHTS_UNVERIFIED"]
+
+
 def test_the_token_does_not_follow_the_redirect(world):
     world.fetch(token="hf_secret")
     with_token = {a.path.split("/")[1] for a in world.hub.asked if "Authorization" in a.headers}
