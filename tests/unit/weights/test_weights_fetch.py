@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -631,14 +631,28 @@ def test_a_record_that_cannot_be_written_is_a_reason(world, monkeypatch):
         verify_set(world.weight_set, world.ears, threading.Event(), quick=True)
 
 
-def as_service_user(action: Callable[[], object]) -> str:
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_a_further_group_of_the_user_that_may_write_is_enough(hub):
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o711)
+        world = World(Path(place), hub)
+        world.weight_set.directory.mkdir(parents=True)
+        world.weight_set.state.mkdir(parents=True)
+        for path in [world.root, *world.root.rglob("*")]:
+            os.chown(path, 0, 991)
+            path.chmod(0o2770)
+        assert as_service_user(world.fetch, groups=[991]) == "nothing"
+        assert world.is_right()
+
+
+def as_service_user(action: Callable[[], object], groups: Sequence[int] = ()) -> str:
     """Do something as another user; return the code and the fix."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         said = "nothing"
         try:
-            os.setgroups([])
+            os.setgroups(groups)
             os.setgid(990)
             os.setuid(990)
             action()
