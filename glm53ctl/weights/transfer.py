@@ -14,10 +14,12 @@ import re
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from glm53ctl.diagnose import explain_lines
 from glm53ctl.findings import Finding, Severity
@@ -40,11 +42,40 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 @dataclass(frozen=True)
 class Request:
-    """Where a file is. `secret` headers go to that host only, never along with a redirect."""
+    """Where a file is. `secret` headers go to that host only; see `SameHostKeepsToken`."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     secret: Mapping[str, str] = field(default_factory=dict)
+
+
+class SameHostKeepsToken(urllib.request.HTTPRedirectHandler):
+    """Follows redirects; the token goes along on its own host, and to no other.
+
+    The Hub answers for small files with another path of its own, which is as closed as the first;
+    large ones lie on a storage of another name, where the address is signed.
+    """
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        """Return the request that follows."""
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        token = req.unredirected_hdrs.get("Authorization")
+        if following is not None and token and _origin(newurl) == _origin(req.full_url):
+            following.add_unredirected_header("Authorization", token)
+        return following
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urllib.parse.urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
 import contextlib
 import errno
+import http.client
+import io
 import os
 import random
 import shutil
@@ -11,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -109,6 +112,41 @@ def test_the_token_does_not_follow_the_redirect(world):
     with_token = {a.path.split("/")[1] for a in world.hub.asked if "Authorization" in a.headers}
     assert with_token == {"api", MIRROR.split("/")[0]}
     assert any(asked.path.startswith("/storage/") for asked in world.hub.asked)
+
+
+def test_the_token_follows_a_redirect_on_its_own_host(world):
+    """As the Hub sends small files: 307 to a path of its own, which asks for the token as well."""
+    place = f"/storage/{MIRROR}/{COMMIT}/config.json"
+    world.hub.fault = lambda a: (
+        Fault(status=307, headers={"Location": place})
+        if a.name == "config.json" and "resolve" in a.path
+        else Fault(status=401)
+        if a.path == place and "Authorization" not in a.headers
+        else None
+    )
+    world.fetch(token="hf_secret")
+    assert world.is_right()
+    assert world.ears.codes == []
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("https://hub/b", True),
+        ("https://HUB:443/b", True),
+        ("https://hub:8443/b", False),
+        ("http://hub/b", False),
+        ("https://hub.example/b", False),
+        ("https://hub@example/b", False),
+    ],
+)
+def test_one_host_is_scheme_name_and_port(url, kept):
+    asked = urllib.request.Request("https://hub/a")
+    asked.add_unredirected_header("Authorization", "Bearer hf_secret")
+    redirect = transfer.SameHostKeepsToken().redirect_request
+    following = redirect(asked, io.BytesIO(), 307, "", http.client.HTTPMessage(), url)
+    assert ("Authorization" in following.unredirected_hdrs) is kept
+    assert "Authorization" not in following.headers
 
 
 def test_no_redirect_is_fine_too(world):
