@@ -145,7 +145,7 @@ class Receiver:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(fd)
-        wrong = mismatch(entry, digests) or broken_extents(part)
+        wrong = mismatch(entry, digests) or broken_extents(part, entry.path)
         if wrong is not None:
             part.unlink()
             self.note(entry.path, 0)

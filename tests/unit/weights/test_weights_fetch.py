@@ -392,6 +392,15 @@ def test_wrong_bytes_everywhere_are_never_accepted(world):
     assert list(judge_set(world.weight_set))
 
 
+@pytest.mark.parametrize("content", [b"x" * 5000, b"", shard(2)[:-1]], ids=["no", "empty", "cut"])
+def test_right_bytes_that_are_no_safetensors_are_refused_when_they_come(world, content):
+    """The digest says that it is what the Hub has; not that the engine could load it."""
+    for repo in world.hub.repos.values():
+        repo[SHARD] = Blob(content)
+    assert refused(world).code == "FETCH_WRONG_BYTES"
+    assert not world.file.exists()
+
+
 def test_a_wrong_length_is_refused_before_the_first_byte(world):
     world.hub.fault = lambda a: (
         Fault(lie_about_size=7) if a.path.startswith("/storage") and a.name == SHARD else None
