@@ -83,6 +83,8 @@ class Fault:
     slow: float = 0.0
     """Seconds between slices."""
     ignore_range: bool = False
+    chunked: bool = False
+    """Send no length, but chunks; the last one is never said."""
     lie_about_size: int = 0
 
 
@@ -233,7 +235,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._send(416, {"Content-Range": f"bytes */{blob.size}"})
         end = min(int(asked[2]) + 1, blob.size) if start and asked and asked[2] else blob.size
         self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(end - start + fault.lie_about_size))
+        if fault.chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+        else:
+            self.send_header("Content-Length", str(end - start + fault.lie_about_size))
         self.send_header("X-Repo-Commit", revision)
         etag = blob.sha256 if blob.lfs else blob_id(blob.read(0, blob.size))
         self.send_header("ETag", f'"{etag}"')
@@ -270,6 +275,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 piece = bytearray(blob.read(offset, limit))
                 if fault.flip and offset <= middle < offset + len(piece):
                     piece[middle - offset] ^= 1
+                if fault.chunked:
+                    self.wfile.write(b"%x\r\n" % SLICE)  # more than comes before a cut
                 self.wfile.write(piece)
                 with self.hub._lock:
                     self.hub.sent[name] += len(piece)

@@ -421,11 +421,21 @@ def _seconds(nodes: Sequence[Node], plans: Sequence[Fabric]) -> list[Rail | None
         for node, plan in zip(nodes, plans, strict=True)
     ]
     shared = set.intersection(*(set(offer) for offer in offers))
-    for network in sorted(shared):
+
+    def other_ports(network: IPv4Network) -> int:
+        ends = zip(offers, plans, strict=True)
+        return sum(not _one_port(offer[network], plan.rails[0]) for offer, plan in ends)
+
+    # The cable that is in use first: another port may lead to a storage switch.
+    for network in sorted(shared, key=lambda network: (other_ports(network), network)):
         rails = [offer[network] for offer in offers]
         if _fits(rails, nodes):
             return list(rails)
     return none
+
+
+def _one_port(rail: Rail, first: Rail) -> bool:
+    return Interface(name=rail.interface).same_port(Interface(name=first.interface))
 
 
 def _candidates(node: Node, plan: Fabric) -> Iterator[Rail]:

@@ -162,7 +162,8 @@ def reach(node: Node) -> Iterator[Finding]:
             message = f"{sent} answers packets of {probe.mtu} bytes."
             yield ok("NET_NEIGH", message, where=probe.device)
         elif not _is_first(node, probe.device):
-            say = fail if node.wanted.rails == 2 else warn
+            # With RDMA, `rails` knows whether this would be one of two, and refuses then.
+            say = fail if node.wanted.rails == 2 and not node.wanted.rdma else warn
             yield say(
                 "NET_RAIL_UNREACHABLE",
                 f"{sent} does not answer packets of {probe.mtu} bytes although the link is up: "
@@ -271,13 +272,15 @@ def _misplugged(here: Node, there: Node) -> Iterator[tuple[str, str, str]]:
 @pair_check("NET_MTU_MISMATCH", "NET_FABRIC_DEGRADED")
 def equal_mtu(nodes: tuple[Node, ...]) -> Iterator[Finding]:
     """Check that both ends of a rail have the same MTU."""
-    first = nodes[0]
+    first, plan = nodes[0], resolve_pair(nodes)[0].fabric
     for other in nodes[1:]:
         for here, there in _ends(first, other):
             if here.mtu is None or there.mtu is None:
                 continue
             if here.mtu != there.mtu:
-                yield _unequal(first, here, other, there)
+                # A second rail with this is used by no rank; where it is needed, `rails` refuses.
+                used = plan is None or plan.interface == here.name
+                yield _unequal(first, here, other, there, used=used)
             elif here.mtu <= SMALL_MTU:
                 yield warn(
                     "NET_FABRIC_DEGRADED",
@@ -299,16 +302,18 @@ def _ends(first: Node, other: Node) -> Iterator[tuple[Interface, Interface]]:
             yield here, there
 
 
-def _unequal(first: Node, here: Interface, other: Node, there: Interface) -> Finding:
+def _unequal(first: Node, here: Interface, other: Node, there: Interface, *, used: bool) -> Finding:
     def side(node: Node, device: Interface) -> str:
         port = next((p for p in known(node.facts.rdma) or () if p.interface == device.name), None)
         rdma = f", RoCE {port.active_mtu}" if port and port.active_mtu else ""
         return f"{device.mtu}{rdma} on {node.name} ({device.name})"
 
-    return fail(
+    effect = "Small messages pass, large ones are retried until the rank dies."
+    say = fail if used else warn
+    return say(
         "NET_MTU_MISMATCH",
-        f"the MTU of a rail differs: {side(first, here)}, {side(other, there)}. Small messages "
-        "pass, large ones are retried until the rank dies.",
+        f"the MTU of a rail differs: {side(first, here)}, {side(other, there)}. "
+        f"{effect if used else 'This rail is not used.'}",
         "Set the same MTU (9000) on both ends, where it outlives a reboot.",
         where=here.name,
     )
@@ -318,9 +323,13 @@ def _unequal(first: Node, here: Interface, other: Node, there: Interface) -> Fin
 def same_networks(nodes: tuple[Node, ...]) -> Iterator[Finding]:
     """Check that the nodes' rails are in the same networks."""
     head = nodes[0]
+    plans = [one.fabric for one in resolve_pair(nodes)]
+    whole = all(plan is not None and len(plan.rails) == 2 for plan in plans)
     for node in nodes[1:]:
-        if _addressed(head, node):
-            yield from _apart(head, node)
+        if not _addressed(head, node):
+            continue
+        yield from _apart(head, node)
+        if not whole:  # else the address is one of another port, of a storage network perhaps
             yield from _lacking(head, node)
             yield from _lacking(node, head)
 

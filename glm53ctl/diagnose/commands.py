@@ -1,6 +1,8 @@
 """`glm53ctl explain`."""
 
+import io
 import json
+import select
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +17,9 @@ from glm53ctl.errors import EXIT_NOT_READY, UserError
 from glm53ctl.findings import Severity
 from glm53ctl.options import ConfigOption, JsonOption
 from glm53ctl.status.logs import newest_log
+
+PIPE_SECONDS = 5.0
+"""How long a pipe that was not named may take to its first byte; one named `-` takes its time."""
 
 
 def explain_command(
@@ -65,12 +70,21 @@ def explain_command(
 
 
 def _is_terminal() -> bool:
-    return sys.stdin.isatty()
+    return sys.stdin is None or sys.stdin.isatty()
+
+
+def _is_told() -> bool:
+    """Say whether a pipe brings anything soon: ssh hands over one that nobody writes to."""
+    stream = sys.stdin.buffer
+    if not isinstance(stream, io.BufferedReader):
+        return True
+    ready, _, _ = select.select([stream], [], [], PIPE_SECONDS)
+    return bool(ready and stream.peek(1))
 
 
 def _default(config: Path | None) -> list[Path]:
     """Return what is explained when nothing is named: a pipe, else the newest logs of this host."""
-    if not _is_terminal():
+    if not _is_terminal() and _is_told():
         return [Path("-")]
     settings = load(config, rules=False).config
     logs = [newest_log(settings, rank) for rank in range(settings.world_size)]

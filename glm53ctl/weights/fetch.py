@@ -39,6 +39,7 @@ from glm53ctl.weights.transfer import (
     judge_os_error,
 )
 from glm53ctl.weights.verdicts import (
+    PAUSE_JITTER,
     RESERVE_BYTES,
     judge_owner,
     judge_space,
@@ -122,6 +123,8 @@ class Fetch:
     rules: Rules = field(default_factory=Rules)
     activity: Activity = "fetch"
     stop: threading.Event = field(default_factory=threading.Event)
+    refresh: bool = False
+    """Ask the source even when everything is here."""
     paused_until: float = 0.0
 
     def run(self) -> Manifest:
@@ -132,9 +135,11 @@ class Fetch:
         try:
             self._prepare()
             locked = read_lock(self.weight_set.lock_file, self.weight_set.revision)
+            if locked is not None and not self.refresh and self._is_here(locked):
+                return locked
             return self._first(lambda source, last: self._complete(source, locked, last))
         except OSError as error:
-            raise refuse(_disk_finding(error, self.weight_set.directory)) from error
+            raise refuse(disk_finding(error, self.weight_set.directory)) from error
 
     def ask(self) -> Manifest:
         """Return the manifest that the first complete source offers. Raises UserError."""
@@ -150,6 +155,17 @@ class Fetch:
                     raise refuse(error.finding) from None
                 self.watcher.tell(error.finding)
         raise AssertionError("a set has a source")
+
+    def _is_here(self, locked: Manifest) -> bool:
+        """Verify what was not yet, when every file is here: that needs no source to answer.
+
+        Nothing is removed: what is wrong stays until a source has said that it can give it.
+        """
+        book = RecordBook(self.weight_set.record_file, locked)
+        missing, unsure = _unverified(self.weight_set, locked, book)
+        return not missing and not verify_files(
+            self.weight_set, unsure, book, self.watcher, self.stop
+        )
 
     def _complete(self, source: Source, locked: Manifest | None, last: bool) -> Manifest:
         offered = self._listing(source)
@@ -168,7 +184,9 @@ class Fetch:
         self.weight_set.adopt()
         directory.mkdir(parents=True, exist_ok=True)
         found = [self.weight_set.home, directory, *sorted(directory.glob(f"*{INCOMPLETE}"))]
-        entries = [(str(p), s.st_mode, s.st_uid, s.st_gid) for p in found for s in (p.stat(),)]
+        # The kernel knows of further groups and of access lists; the owner explains a refusal.
+        closed = [p for p in found if not os.access(p, os.W_OK, effective_ids=True)]
+        entries = [(str(p), s.st_mode, s.st_uid, s.st_gid) for p in closed for s in (p.stat(),)]
         problem = judge_owner(entries, os.geteuid(), os.getegid())
         if problem is not None:
             raise refuse(problem)
@@ -238,8 +256,8 @@ class Fetch:
                     finding = _storage(source, error.status)  # a signed address that ran out
                 if finding.code == "FETCH_RATE_LIMITED":
                     self.watcher.tell(finding)
-                    # Jitter, or all streams of both nodes come back in the same instant.
-                    wait = pause_seconds(error.headers) * random.uniform(1.0, 1.1)  # noqa: S311
+                    jitter = random.uniform(1.0, PAUSE_JITTER)  # noqa: S311
+                    wait = pause_seconds(error.headers) * jitter
                     self.paused_until = max(self.paused_until, time.monotonic() + wait)
                     if halt.wait(wait):
                         raise _SourceError(finding) from None
@@ -409,19 +427,7 @@ def missing_files(
     Files that were not verified yet, such as those that somebody copied here, are hashed and kept
     when they are right; wrong ones are removed.
     """
-    directory, known = weight_set.directory, book.files
-    unsure = []
-    missing = []
-    for entry in manifest.files:
-        path = directory / entry.path
-        state = known.get(entry.path)
-        if state is not None and change(path, state) is None:
-            continue
-        book.drop(entry.path)
-        if path.exists():
-            unsure.append(entry)
-        else:
-            missing.append(entry)
+    missing, unsure = _unverified(weight_set, manifest, book)
     if unsure:
         for finding in verify_files(weight_set, unsure, book, watcher, stop):
             watcher.tell(finding)
@@ -430,9 +436,25 @@ def missing_files(
             if stop is not None and stop.is_set():
                 break  # not looked at is not wrong
             if entry.path not in good:
-                (directory / entry.path).unlink(missing_ok=True)
+                (weight_set.directory / entry.path).unlink(missing_ok=True)
                 missing.append(entry)
     return missing
+
+
+def _unverified(
+    weight_set: WeightSet, manifest: Manifest, book: RecordBook
+) -> tuple[list[Entry], list[Entry]]:
+    """Return the files that are not here, and those that are and may or may not be right."""
+    known = book.files
+    missing: list[Entry] = []
+    unsure: list[Entry] = []
+    for entry in manifest.files:
+        path, state = weight_set.directory / entry.path, known.get(entry.path)
+        if state is not None and change(path, state) is None:
+            continue
+        book.drop(entry.path)
+        (unsure if path.exists() else missing).append(entry)
+    return missing, unsure
 
 
 def _storage(source: Source, status: int) -> Finding:
@@ -457,5 +479,6 @@ def _stopped() -> Finding:
     return Finding(code="FETCH_FAILED", severity=Severity.WARN, message="the fetch was stopped.")
 
 
-def _disk_finding(error: OSError, directory: Path) -> Finding:
+def disk_finding(error: OSError, directory: Path) -> Finding:
+    """Say what an error means that only the disk can have made."""
     return judge_os_error(error, str(directory)) or disk_refuses(error, str(directory))

@@ -121,9 +121,12 @@ def sample(path: Path) -> str:
     return digest.hexdigest()
 
 
-def broken_extents(path: Path) -> str | None:
-    """Say what is wrong with the header of a safetensors file, or with where its tensors end."""
-    if path.suffix != ".safetensors":
+def broken_extents(path: Path, name: str = "") -> str | None:
+    """Say what is wrong with the header of a safetensors file, or with where its tensors end.
+
+    `name` is what a file will be called that has another name still.
+    """
+    if not (name or path.name).endswith(".safetensors"):
         return None
     from safetensors import SafetensorError, safe_open  # not for those who only compare records
 

@@ -1,6 +1,7 @@
 """The head as a source: what a worker pulls from, over the fabric."""
 
 import hmac
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -49,6 +50,10 @@ class HeadSource:
                 raise HttpRefusedError(error.code, dict(error.headers.items())) from None
         except urllib.error.URLError as error:
             raise OSError(f"no answer ({error.reason})") from None
+        except TimeoutError:  # as such it would count as silence, which no stall clock judges here
+            raise OSError(f"no answer for {METADATA_SECONDS:.0f} s") from None
+        except http.client.HTTPException as error:
+            raise OSError(f"no HTTP answer ({error!r})") from None
         if not hmac.compare_digest(signature, sign(self.token, body)):
             raise HttpRefusedError(401, {})
         try:

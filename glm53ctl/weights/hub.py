@@ -7,7 +7,7 @@ from typing import Protocol
 
 from glm53ctl.findings import Finding
 from glm53ctl.weights.manifest import Entry, Manifest
-from glm53ctl.weights.transfer import HttpRefusedError, Request
+from glm53ctl.weights.transfer import HttpRefusedError, Request, SameHostKeepsToken
 from glm53ctl.weights.verdicts import judge_response
 
 METADATA_SECONDS = 30.0
@@ -45,7 +45,7 @@ class HubSource:
 
     def __post_init__(self) -> None:
         self.name = self.repo
-        self.opener = urllib.request.build_opener()
+        self.opener = urllib.request.build_opener(SameHostKeepsToken)
 
     def listing(self) -> Manifest:
         """Return the files at the top of the repository, with sizes and the Hub's digests."""

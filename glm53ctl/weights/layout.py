@@ -144,23 +144,41 @@ def _require_commits(weight_set: WeightSet) -> None:
 @contextmanager
 def only_one(weight_set: WeightSet) -> Iterator[None]:
     """Let one process at a time change a set. Raises UserError when another one does."""
-    weight_set.state.mkdir(parents=True, exist_ok=True)
-    with (weight_set.state / f"{weight_set.role}.busy").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise UserError(
-                "FETCH_BUSY",
-                f"process {file.read().strip() or '?'} works on the {weight_set.role} already.",
-                "Wait for it: `glm53ctl weights status` shows how far it is.",
-                exit_code=1,
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                file.truncate(0)
+    file = weight_set.state / f"{weight_set.role}.busy"
+    fd = _lock(file, weight_set.role)
+    try:
+        with contextlib.suppress(OSError):  # of another user: the lock holds, its name is missed
+            file.write_text(str(os.getpid()))
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.truncate(file, 0)
+        os.close(fd)
+
+
+def _lock(file: Path, role: Role) -> int:
+    """Return the locked file: opened to read only, which is enough for a lock."""
+    fd = -1
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(file, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with open(fd) as held:
+            process = held.read().strip() or "?"
+        raise UserError(
+            "FETCH_BUSY",
+            f"process {process} works on the {role} already.",
+            "Wait for it: `glm53ctl weights status` shows how far it is.",
+            exit_code=1,
+        ) from None
+    except OSError as error:
+        if fd >= 0:
+            os.close(fd)
+        raise UserError(
+            "CACHE_NOT_WRITABLE",
+            f"{file} cannot be opened and locked ({error.strerror}).",
+            f"chown -R {os.geteuid()}:{os.getegid()} {file.parent}",
+            exit_code=1,
+        ) from error
+    return fd

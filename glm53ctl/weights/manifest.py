@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from glm53ctl.errors import UserError
 from glm53ctl.files import replace_durably
 from glm53ctl.findings import Finding, Severity
+from glm53ctl.weights.verdicts import UNREADABLE_FIX
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Sha1 = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
@@ -167,12 +168,20 @@ def differences(locked: Manifest, offered: Manifest) -> list[str]:
 def read_lock(file: Path, revision: str) -> Manifest | None:
     """Return the locked manifest; None when there is none yet.
 
-    Raises UserError when the file was changed: it carries the digest of its own content.
+    Raises UserError when it cannot be read, and when it was changed: it carries the digest of its
+    own content.
     """
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise UserError(
+            "WEIGHTS_UNREADABLE",
+            f"{file} cannot be read ({error.strerror}).",
+            UNREADABLE_FIX,
+            exit_code=1,
+        ) from error
     try:
         raw = json.loads(text)
         digest = raw.pop("digest")

@@ -46,6 +46,8 @@ def change(path: Path, state: FileState) -> tuple[str, str] | None:
         if path.is_symlink():
             return "CACHE_DANGLING", "it is a link to nothing"
         return "WEIGHTS_MISSING", "it is missing"
+    except OSError as error:
+        return "WEIGHTS_UNREADABLE", f"it cannot be read ({error.strerror})"
     if stat.st_size != state.size:
         return "CACHE_TRUNCATED", f"it has {stat.st_size} bytes instead of {state.size}"
     if stat.st_mtime_ns != state.mtime_ns:

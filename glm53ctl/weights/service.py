@@ -13,10 +13,12 @@ from glm53ctl.facts.here import rank_here, require_rank
 from glm53ctl.findings import Finding
 from glm53ctl.supervise.notify import Notifier
 from glm53ctl.supervise.secrets import pair_token
+from glm53ctl.weights.fetch import disk_finding, refuse
 from glm53ctl.weights.layout import WeightSet, weight_sets
 from glm53ctl.weights.progress import STALE_SECONDS, Progress, clear_progress, write_progress
 from glm53ctl.weights.serve import WeightServer
 from glm53ctl.weights.state import judge_set
+from glm53ctl.weights.verdicts import LONGEST_PAUSE_SECONDS
 from glm53ctl.weights.work import (
     fetch_set,
     require_licence,
@@ -48,7 +50,7 @@ class UnitWatcher:
         self._done = -1
 
     def show(self, progress: Progress) -> None:
-        """Pass a moment on. More time is asked for only while bytes move: a stall has its limit."""
+        """Pass a moment on. More time is asked for while bytes move: a stall ends in a verdict."""
         self._notifier.status(progress.sentence())
         write_progress(self._run_dir, progress)
         if progress.done_bytes != self._done:
@@ -56,8 +58,13 @@ class UnitWatcher:
             self._notifier.extend(self._patience)
 
     def tell(self, finding: Finding) -> None:
-        """Write a verdict to the journal."""
+        """Write a verdict to the journal; ask for the time until the next one.
+
+        What follows is at most a pause that a server asks for (with its jitter) and then a stall,
+        and both end in a verdict: without this, systemd would end a fetch that changes its source.
+        """
         print(finding.sentence(), file=sys.stderr, flush=True)
+        self._notifier.extend(LONGEST_PAUSE_SECONDS + self._patience)
 
     def wait(self, error: UserError, pause: float, stop: threading.Event) -> None:
         """Say why nothing happens, and until when; wait so long."""
@@ -123,9 +130,10 @@ class WeightsUnit:
             try:
                 for each in sets:
                     self._verified(each)
-            except UserError as error:
+            except (UserError, OSError) as raised:
                 if self.stop.is_set():
                     return
+                error = self._as_user_error(raised)
                 if error.code in FOR_THE_OPERATOR:
                     raise UserError(
                         error.code, error.message, error.fix, exit_code=EXIT_BAD_INPUT
@@ -134,6 +142,11 @@ class WeightsUnit:
                 pause = min(pause * 2, PAUSE_MAX_SECONDS)
             else:
                 return
+
+    def _as_user_error(self, error: UserError | OSError) -> UserError:
+        if isinstance(error, UserError):
+            return error
+        return refuse(disk_finding(error, Path(self.config.weights.model_dir)))
 
     def _verified(self, each: WeightSet) -> None:
         """Make one set verified; without network or delay when it is."""

@@ -12,7 +12,7 @@ from glm53ctl.weights.layout import WeightSet, weight_sets
 from glm53ctl.weights.manifest import Manifest, read_lock
 from glm53ctl.weights.progress import read_progress
 from glm53ctl.weights.record import change, read_record
-from glm53ctl.weights.verdicts import judge_reference
+from glm53ctl.weights.verdicts import UNREADABLE_FIX, judge_reference
 
 _FETCH = (
     "Start glm53-weights.service, or run `glm53ctl weights fetch` (on a worker `weights sync`)."
@@ -53,7 +53,7 @@ def judge_set(weight_set: WeightSet) -> Iterator[Finding]:
     """Judge one set: locked, all verified, unchanged since, and the one that the link names."""
     facts = look(weight_set)
     if facts.manifest is None:
-        if weight_set.link.is_dir() and not weight_set.link.is_symlink():
+        if os.path.isdir(weight_set.link) and not os.path.islink(weight_set.link):
             message = f"{weight_set.link} was put here by hand and has not been verified."
             yield _fail("WEIGHTS_UNVERIFIED", message, _FETCH)
             return
@@ -63,7 +63,8 @@ def judge_set(weight_set: WeightSet) -> Iterator[Finding]:
     if facts.wrong:
         code, path, words = facts.wrong[0]
         more = f" ({len(facts.wrong) - 1} more files are not right)" if facts.wrong[1:] else ""
-        yield _fail(code, f"{words}{more}.", _FETCH, path)
+        fix = UNREADABLE_FIX if code == "WEIGHTS_UNREADABLE" else _FETCH
+        yield _fail(code, f"{words}{more}.", fix, path)
         return
     if weight_set.active != weight_set.directory.absolute():
         yield _fail(
@@ -85,7 +86,7 @@ class SetFacts:
 
 
 def look(weight_set: WeightSet) -> SetFacts:
-    """Look at a set without reading its files. Raises UserError when its lock was tampered with."""
+    """Look at a set without reading its files. Raises UserError for a lock that says nothing."""
     manifest = read_lock(weight_set.lock_file, weight_set.revision)
     if manifest is None:
         return SetFacts(None)
@@ -96,7 +97,7 @@ def look(weight_set: WeightSet) -> SetFacts:
         path, state = weight_set.directory / entry.path, files.get(entry.path)
         if state is not None:
             problem = change(path, state)
-        elif path.exists():
+        elif os.path.exists(path):  # unlike Path.exists, for whoever may not look
             problem = ("WEIGHTS_UNVERIFIED", "it was not verified here")
         else:
             problem = ("WEIGHTS_MISSING", "it is missing")

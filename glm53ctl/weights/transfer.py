@@ -14,10 +14,12 @@ import re
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from glm53ctl.diagnose import explain_lines
 from glm53ctl.findings import Finding, Severity
@@ -40,11 +42,40 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 @dataclass(frozen=True)
 class Request:
-    """Where a file is. `secret` headers go to that host only, never along with a redirect."""
+    """Where a file is. `secret` headers go to that host only; see `SameHostKeepsToken`."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     secret: Mapping[str, str] = field(default_factory=dict)
+
+
+class SameHostKeepsToken(urllib.request.HTTPRedirectHandler):
+    """Follows redirects; the token goes along on its own host, and to no other.
+
+    The Hub answers for small files with another path of its own, which is as closed as the first;
+    large ones lie on a storage of another name, where the address is signed.
+    """
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        """Return the request that follows."""
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        token = req.unredirected_hdrs.get("Authorization")
+        if following is not None and token and _origin(newurl) == _origin(req.full_url):
+            following.add_unredirected_header("Authorization", token)
+        return following
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urllib.parse.urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 @dataclass
@@ -114,7 +145,7 @@ class Receiver:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(fd)
-        wrong = mismatch(entry, digests) or broken_extents(part)
+        wrong = mismatch(entry, digests) or broken_extents(part, entry.path)
         if wrong is not None:
             part.unlink()
             self.note(entry.path, 0)
@@ -147,7 +178,10 @@ class Receiver:
             told = committed = offset
             os.lseek(fd, offset, os.SEEK_SET)
             while offset < entry.size and not self.stop.is_set():
-                piece = answer.read1(min(PIECE_BYTES, entry.size - offset))
+                try:
+                    piece = answer.read1(min(PIECE_BYTES, entry.size - offset))
+                except http.client.HTTPException:  # a chunk that ended early
+                    piece = b""
                 if not piece:
                     raise TransferError(_cut(entry, offset))
                 _write(fd, piece)

@@ -13,6 +13,12 @@ RESERVE_BYTES = 10 * GIB
 PAUSE_SECONDS = 60.0
 PAUSE_MAX_SECONDS = 300.0
 """Pause that a server asks for without saying how long, and the longest one that is obeyed."""
+PAUSE_JITTER = 1.1
+"""A pause is up to so many times longer: else all streams of both nodes come back at once."""
+LONGEST_PAUSE_SECONDS = PAUSE_MAX_SECONDS * PAUSE_JITTER
+UNREADABLE_FIX = (
+    "Give it to the service's user (`chown -R`), or look at the kernel's log and at the disk."
+)
 XET_FIXED = (1, 5, 3)
 """hf-xet before this version can freeze for good (xet-core issue 898)."""
 

@@ -15,7 +15,7 @@ from glm53ctl.findings import Finding, Severity
 from glm53ctl.plan import SecretSource
 from glm53ctl.plan.credentials import read_secret
 from glm53ctl.supervise.secrets import pair_token
-from glm53ctl.weights.fetch import Fetch, Rules, refuse
+from glm53ctl.weights.fetch import Fetch, Rules, disk_finding, refuse
 from glm53ctl.weights.head import HeadSource
 from glm53ctl.weights.hub import HubSource, Source
 from glm53ctl.weights.layout import INCOMPLETE, WeightSet, only_one, weight_sets
@@ -82,7 +82,7 @@ def fetch_set(
         if refresh:
             weight_set.record_file.unlink(missing_ok=True)
         sources = hub_sources(config, weight_set)
-        Fetch(weight_set, sources, watcher, rules_of(config), stop=stop).run()
+        Fetch(weight_set, sources, watcher, rules_of(config), stop=stop, refresh=refresh).run()
         _switch(weight_set)
     return True
 
@@ -142,16 +142,22 @@ def lock_set(config: Config, weight_set: WeightSet) -> tuple[Manifest, bool]:
 def verify_set(
     weight_set: WeightSet, watcher: Watcher, stop: threading.Event, *, quick: bool = False
 ) -> list[Finding]:
-    """Verify a set against its manifest; return a finding for each file that is not right."""
+    """Verify a set against its manifest; return a finding for each file that is not right.
+
+    Raises UserError when it can be neither read nor noted what is right.
+    """
     with only_one(weight_set):
-        weight_set.adopt()
-        manifest = read_lock(weight_set.lock_file, weight_set.revision)
-        if manifest is None:
-            return list(judge_set(weight_set))
-        book = RecordBook(weight_set.record_file, manifest)
-        if quick:
-            return verify_quickly(weight_set.directory, manifest, book)
-        return verify_files(weight_set, manifest.files, book, watcher, stop)
+        try:
+            weight_set.adopt()
+            manifest = read_lock(weight_set.lock_file, weight_set.revision)
+            if manifest is None:
+                return list(judge_set(weight_set))
+            book = RecordBook(weight_set.record_file, manifest)
+            if quick:
+                return verify_quickly(weight_set.directory, manifest, book)
+            return verify_files(weight_set, manifest.files, book, watcher, stop)
+        except OSError as error:
+            raise refuse(disk_finding(error, weight_set.directory)) from error
 
 
 class SetStatus(BaseModel):
@@ -244,10 +250,16 @@ def prune_set(weight_set: WeightSet, *, dry_run: bool = False) -> list[Pruned]:
 
 
 def _old(weight_set: WeightSet) -> list[Path]:
-    if not weight_set.home.is_dir():
-        return []
     keep = {weight_set.directory.name, weight_set.active.name if weight_set.active else ""}
-    return [path for path in sorted(weight_set.home.iterdir()) if path.name not in keep]
+    return [path for path in _within(weight_set.home) if path.name not in keep]
+
+
+def _within(directory: Path) -> list[Path]:
+    """Return what lies in a directory, nothing where there is none or nobody may look."""
+    try:
+        return sorted(directory.iterdir())
+    except OSError:
+        return []
 
 
 def _leftovers(weight_set: WeightSet) -> list[Path]:
@@ -257,7 +269,7 @@ def _leftovers(weight_set: WeightSet) -> list[Path]:
     except UserError:
         return []
     names = {f"{entry.path}{INCOMPLETE}" for entry in manifest.files} if manifest else set()
-    parts = sorted(weight_set.directory.glob(f"*{INCOMPLETE}"))
+    parts = [path for path in _within(weight_set.directory) if path.suffix == INCOMPLETE]
     return [path for path in parts if path.name not in names] if manifest else []
 
 

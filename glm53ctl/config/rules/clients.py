@@ -53,6 +53,11 @@ def _loopback_only(config: Config) -> Iterator[str]:
         yield f"api.host {config.api.host} and no key"
 
 
+def _in_brackets(config: Config) -> Iterator[str]:
+    if "[" in config.api.host:
+        yield f"api.host {config.api.host}"
+
+
 def _profiling(config: Config) -> Iterator[str]:
     if on_cuda(config) and config.media.enable and not config.media.skip_profiling:
         yield "media.skip_profiling (SKIP_MM_PROFILING) is off"
@@ -107,6 +112,14 @@ RULES: tuple[Rule, ...] = (
         "only programs on the head reach the server.",
         severity=Severity.OK,
         waived_by="api-key",
+    ),
+    Rule(
+        "host-in-brackets",
+        "CFG_FORBIDDEN",
+        ("api.host",),
+        _in_brackets,
+        "brackets are a URL's way to write an address, and nobody can listen there.",
+        "Write the address alone, such as ::1.",
     ),
     Rule(
         "media-profiling",

@@ -46,6 +46,10 @@ def _same_ports(config: Config) -> Iterator[str]:
         "fabric.link_port": config.fabric.link_port,
         "api.port": config.api.port,
     }
+    if config.weights.source == "hub":
+        ports["weights.sync_port"] = config.weights.sync_port
+    if config.page.enabled:
+        ports["page.port"] = config.page.port
     for port, count in Counter(ports.values()).items():
         if count > 1:
             names = " and ".join(name for name, number in ports.items() if number == port)
@@ -118,7 +122,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "same-ports",
         "CFG_FORBIDDEN",
-        ("fabric.master_port", "fabric.link_port", "api.port"),
+        ("fabric.master_port", "fabric.link_port", "api.port", "weights.sync_port", "page.port"),
         _same_ports,
         "all of them listen on the head at the same time.",
         "Give each its own port.",

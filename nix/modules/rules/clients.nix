@@ -50,6 +50,9 @@ in
   loopback =
     config: lib.optional (isLoopback config.api.host && withoutKey config) "${place config} and no key";
 
+  host-in-brackets =
+    config: lib.optional (lib.hasInfix "[" config.api.host) "api.host ${config.api.host}";
+
   media-profiling =
     config:
     lib.optional (

@@ -11,11 +11,19 @@ let
   head = config: lib.head config.nodes;
   others = config: lib.tail config.nodes;
 
-  ports = config: {
-    "fabric.master_port" = config.fabric.master_port;
-    "fabric.link_port" = config.fabric.link_port;
-    "api.port" = config.api.port;
-  };
+  ports =
+    config:
+    {
+      "fabric.master_port" = config.fabric.master_port;
+      "fabric.link_port" = config.fabric.link_port;
+      "api.port" = config.api.port;
+    }
+    // lib.optionalAttrs (config.weights.source == "hub") {
+      "weights.sync_port" = config.weights.sync_port;
+    }
+    // lib.optionalAttrs config.page.enabled {
+      "page.port" = config.page.port;
+    };
 in
 {
   same-names =

@@ -110,11 +110,19 @@ def test_the_worst_is_said_first():
 
 
 def test_another_mtu_at_the_other_end_is_refused_with_both():
-    report = examine([spark(0), spark(1, mtu=(9000, 1500))])
+    report = examine([spark(0), spark(1, mtu=(1500, 9000))])
     (finding,) = [f for f in report.findings if f.code == "NET_MTU_MISMATCH"]
     assert "9000" in finding.message
     assert "1500" in finding.message
-    assert finding.where == "enP2p1s0f0np0"
+    assert (finding.where, finding.severity) == ("enp1s0f0np0", "fail")
+
+
+@pytest.mark.parametrize(("rails", "stops"), [("auto", set()), (2, {"NET_FABRIC_DEGRADED"})])
+def test_another_mtu_on_a_rail_that_is_not_used_stops_nothing_by_itself(rails, stops):
+    report = examine([spark(0, rails=rails), spark(1, rails=rails, mtu=(9000, 1500))])
+    (finding,) = [f for f in report.findings if f.code == "NET_MTU_MISMATCH"]
+    assert (finding.where, finding.severity) == ("enP2p1s0f0np0", "warn")
+    assert {f.code for f in report.findings if f.severity is Severity.FAIL} == stops
 
 
 def test_a_small_mtu_on_both_ends_only_slows():
@@ -127,6 +135,37 @@ def test_a_rail_without_an_address_is_named_with_the_one_expected(rails, severit
     (finding,) = [f for f in report.findings if f.code == "NET_RAIL_DOWN"]
     assert (finding.node, finding.severity) == ("worker", severity)
     assert "10.0.1.2" in finding.message
+
+
+def test_two_whole_rails_are_two_whatever_else_one_node_is_joined_to():
+    """A storage network on the other port, which the peer is not in and does not answer in."""
+    silent = RailProbe(device="enp1s0f1np1", target="192.168.50.9", mtu=1500, answered=False)
+    head = replaced(
+        spark(0, rails=2), interface("enp1s0f1np1", "192.168.50.5/24"), probes=(silent,)
+    )
+    report = examine([head, spark(1, rails=2)])
+    assert "NET_TWIN_RAILS" in {finding.code for finding in report.findings}
+    assert [f.code for f in report.findings if f.severity is Severity.FAIL] == []
+    assert codes(replaced(spark(0), head.facts.network.named("enp1s0f1np1")), spark(1)) == []
+
+
+@pytest.mark.parametrize(
+    ("rails", "rdma", "stops"),
+    [
+        ("auto", True, []),
+        (2, True, ["NET_FABRIC_DEGRADED"]),
+        ("auto", False, []),
+        (2, False, ["NET_RAIL_UNREACHABLE"]),
+    ],
+)
+def test_a_second_rail_that_does_not_answer_stops_a_start_only_where_two_are_asked_for(
+    rails, rdma, stops
+):
+    silent = RailProbe(device="enP2p1s0f0np0", target="10.0.1.2", mtu=9000, answered=False)
+    wanted = {"rails": rails, "rdma": rdma}
+    report = examine([spark(0, probes=(silent,), **wanted), spark(1, **wanted)])
+    assert [f.code for f in report.findings if f.severity is Severity.FAIL] == stops
+    assert "NET_RAIL_UNREACHABLE" in {f.code for f in report.findings}
 
 
 def replaced(node: Node, device, **network) -> Node:

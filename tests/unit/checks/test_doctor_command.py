@@ -66,7 +66,7 @@ def test_a_healthy_pair_is_fine_and_exits_with_0(doctor, tmp_path):
 
 
 def test_a_failure_exits_with_3_and_the_worst_comes_first(doctor, tmp_path):
-    files = [recorded(tmp_path, spark(0)), recorded(tmp_path, spark(1, mtu=(9000, 1500)))]
+    files = [recorded(tmp_path, spark(0)), recorded(tmp_path, spark(1, mtu=(1500, 9000)))]
     code, out, _ = doctor("--json", "--facts", files[0], "--facts", files[1])
     report = json.loads(out)
     assert code == 3

@@ -176,6 +176,25 @@ def test_a_second_rail_that_one_end_lacks_is_used_by_none(worker):
     assert rails(spark(0, hcas=BOTH), worker) == [ONE, ONE]
 
 
+def with_storage(node, address):
+    """Return the node with its second QSFP port in another network."""
+    device = interface("enp1s0f1np1", f"{address}/24")
+    ports = [
+        port.model_copy(update={"state": "ACTIVE", "gids": table(address)})
+        if port.device == "rocep1s0f1"
+        else port
+        for port in node.facts.rdma
+    ]
+    return changed(node, interfaces=[device], rdma=ports)
+
+
+def test_the_second_rail_is_the_twin_of_the_cabled_port_before_any_other_port():
+    pair = [with_storage(spark(rank), f"9.9.9.{rank + 1}") for rank in (0, 1)]
+    assert rails(*pair) == [BOTH, BOTH]
+    alone = [with_storage(spark(rank, second=False), f"9.9.9.{rank + 1}") for rank in (0, 1)]
+    assert rails(*alone) == [("rocep1s0f0", "rocep1s0f1")] * 2
+
+
 def test_devices_of_other_names_are_the_same_rails():
     worker = spark(1)
     renamed = [

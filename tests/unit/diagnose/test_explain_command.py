@@ -1,11 +1,15 @@
 """`glm53ctl explain`: files and pipes in, causes out."""
 
 import json
+import os
+import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from glm53ctl.cli import app
+from glm53ctl.diagnose import commands
 from glm53ctl.errors import UserError
 
 PORT = (
@@ -103,6 +107,34 @@ def test_without_a_file_the_newest_logs_of_this_host_are_explained(terminal, tmp
     got = run(*terminal)
     assert "PORT_IN_USE" in got.stdout
     assert "GPU_OUT_OF_MEMORY" not in got.stdout
+
+
+@pytest.fixture
+def stdin(monkeypatch, request):
+    """A pipe, as ssh without a terminal hands over, and in what state it is."""
+    monkeypatch.setattr(commands, "PIPE_SECONDS", 0.2, raising=False)
+    reader, writer = os.pipe()
+    with open(reader) as stream, open(writer, "w") as other:
+        if request.param == "written":
+            print(PORT, file=other, flush=True)
+        if request.param == "ended":
+            other.close()
+        monkeypatch.setattr(sys, "stdin", None if request.param == "closed" else stream)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("stdin", "from_pipe"),
+    [("open", False), ("ended", False), ("closed", False), ("written", True)],
+    indirect=["stdin"],
+)
+def test_a_pipe_that_says_nothing_is_not_waited_for(stdin, from_pipe, tmp_path):
+    log = tmp_path / "logs" / "rank0-000001.log"
+    log.parent.mkdir()
+    log.write_text(PORT)
+    file = tmp_path / "config.yaml"
+    file.write_text(f"nodes: [{{name: a, address: 127.0.0.1}}]\npaths: {{state_dir: {tmp_path}}}\n")
+    assert commands._default(file) == [Path("-") if from_pipe else log]
 
 
 def test_without_a_file_and_without_a_log_it_says_so(terminal):

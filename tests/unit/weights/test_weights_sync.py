@@ -4,17 +4,21 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from weight_world import Ears, World, make_repo, shard
 
 from glm53ctl.errors import UserError
+from glm53ctl.weights import fetch, work
+from glm53ctl.weights import head as head_source
 from glm53ctl.weights.layout import weight_sets
 from glm53ctl.weights.serve import WeightServer, key_of
 from glm53ctl.weights.state import judge_set, verdict
@@ -209,6 +213,52 @@ def test_a_head_that_goes_away_and_comes_back_costs_no_byte(head, worker, tmp_pa
         assert max(p.stat().st_size for p in (final, part) if p.exists()) >= size
     worker.pull()
     assert worker.is_right()
+
+
+@contextlib.contextmanager
+def answering(answer: bytes | None) -> Iterator[int]:
+    """A host that takes connections and says one thing, or nothing; yields its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20)
+
+        def answers() -> None:
+            held = []
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    held.append(connection)
+                    if answer is not None:
+                        connection.recv(65536)
+                        connection.sendall(answer)
+                        held.pop().close()
+            for connection in held:
+                connection.close()
+
+        thread = threading.Thread(target=answers, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(20)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{",
+    ],
+    ids=["silence", "another protocol", "cut short", "a chunk cut short"],
+)
+def test_what_listens_there_and_is_no_head_is_given_up_with_a_reason(worker, monkeypatch, answer):
+    monkeypatch.setattr(head_source, "METADATA_SECONDS", 0.1)
+    monkeypatch.setattr(fetch, "Rules", partial(fetch.Rules, backoff_seconds=0.01))
+    monkeypatch.setattr(work, "Rules", fetch.Rules)
+    with answering(answer) as port, pytest.raises(UserError) as caught:
+        worker.pull(sync_port=port)
+    assert caught.value.code == "FETCH_FAILED"
+    assert f"127.0.0.1:{port}" in caught.value.message
 
 
 def test_the_address_may_come_later_than_the_server():

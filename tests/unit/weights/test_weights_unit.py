@@ -1,5 +1,6 @@
 """The unit as systemd runs it: a process with a notification socket, on a head and on a worker."""
 
+import errno
 import json
 import os
 import re
@@ -22,8 +23,12 @@ from weight_world import COMMIT, MIRROR, ORIGIN, ORIGIN_COMMIT, World, shard
 from glm53ctl import cli
 from glm53ctl.config.schema import Paths
 from glm53ctl.config.sources import load
+from glm53ctl.errors import UserError
+from glm53ctl.findings import Finding, Severity
+from glm53ctl.supervise.notify import Notifier
 from glm53ctl.weights.layout import weight_sets
 from glm53ctl.weights.progress import FILE_NAME, Progress, read_progress, write_progress
+from glm53ctl.weights.service import UnitWatcher, WeightsUnit
 from glm53ctl.weights.state import resolved, verdict
 
 SERVICES = Path(__file__).parents[3] / "services"
@@ -216,6 +221,43 @@ def test_a_stop_in_the_middle_of_a_fetch_is_quick_and_clean(nodes, hub, command)
         assert server.wait(30) == 0
     hub.fault = lambda _: None
     assert command(nodes[0], "fetch").returncode == 0
+
+
+def test_a_stall_and_a_pause_get_the_time_that_they_take(nodes, monkeypatch):
+    """From a stall to the next, from a 429 to the stall after the longest pause that is obeyed."""
+    notifier = Notifier()
+    asked: list[float] = []
+    monkeypatch.setattr(notifier, "extend", asked.append)
+    config = nodes[0].config
+    watcher = UnitWatcher(config, notifier)
+    finding = Finding(code="FETCH_STALLED", severity=Severity.WARN, message="no byte.")
+    watcher.tell(finding)
+    assert asked == [pytest.approx(1.1 * 300 + config.weights.stall_seconds)]
+
+
+def test_a_state_directory_that_is_none_is_waited_for(nodes, hub):
+    head, _ = nodes
+    (head.root / "state").write_text("in the way")
+    with unit(head, 0) as (server, said):
+        until(server, lambda: said.has("STATUS=WEIGHTS_UNREADABLE"), "the unit to wait")
+
+
+def test_a_fault_of_the_disk_is_waited_for(nodes, monkeypatch):
+    head, _ = nodes
+    works = WeightsUnit(head.config, 0)
+    waited: list[str] = []
+
+    def fails(_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "/w/x")
+
+    def wait(error: UserError, *_: object) -> None:
+        waited.append(error.code)
+        works.stop.set()
+
+    monkeypatch.setattr(works, "_verified", fails)
+    monkeypatch.setattr(works.watcher, "wait", wait)
+    works.run()
+    assert waited == ["FETCH_DISK_FAILED"]
 
 
 DRAFT, DRAFT_COMMIT = "origin/draft", "c" * 40

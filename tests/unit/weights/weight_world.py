@@ -1,7 +1,7 @@
 """A node with small sets, and what it hears, for the weights' tests."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +19,14 @@ MIRROR, COMMIT = "mirror/model", "a" * 40
 ORIGIN, ORIGIN_COMMIT = "origin/model", "b" * 40
 QUICK = Rules(
     streams=3,
-    stall_seconds=0.6,
+    stall_seconds=2.0,
     reserve_bytes=0,
     backoff_seconds=0.01,
     backoff_max_seconds=0.02,
     attempts=4,
 )
+IMPATIENT = replace(QUICK, stall_seconds=0.6)
+"""For tests of stalls alone: a busy machine stands still for so long."""
 
 
 def shard(number: int, size: int = 120_000) -> bytes:
