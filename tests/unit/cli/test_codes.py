@@ -47,6 +47,7 @@ SEVERAL_ROOMS = {
     "ENGINE_WEDGED": "requests run and nothing moves: for the supervisor, and for the watchdog",
     "LOG_NONE": "no engine has run on this host: for `logs`, and for `explain`",
     "PORT_IN_USE": "somebody holds a port: the engine's, or the link's",
+    "RANK_STALE": "what is left of an earlier run: for the doctor, and of the rank's own engine",
     "RANK_UNKNOWN": "the configuration has no such rank: for `rank`, and for `logs`",
     "STOPPED": "the pair was stopped on command",
 }
