@@ -20,17 +20,22 @@ from glm53ctl.demo.run import DemoFiles, prepare
 from glm53ctl.facts.ports import free_ports
 from glm53ctl.status.snapshot import Snapshot, gather
 from glm53ctl.supervise.local import LocalPair
-from glm53ctl.supervise.proctree import adopt_orphans, descendants
+from glm53ctl.supervise.proctree import adopt_orphans, descendants, shared_memory
 
 REPOSITORY = Path(__file__).parents[2]
-START_SECONDS = 240.0
-COMMAND_SECONDS = 120.0
+START_SECONDS = 600.0
+COMMAND_SECONDS = 600.0
+STOP_SECONDS = 120.0
+TEST_SECONDS = 2400
+"""One test may wait for several starts; one that hangs never ends."""
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.engine)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
 @pytest.fixture(scope="session")
@@ -82,9 +87,16 @@ class Bed:
     def stop(self) -> None:
         for child in self.children:
             child.terminate()
+        late = []
         for child in self.children:
-            child.wait(60)
+            try:
+                child.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                late.append(child.args)
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
         self.children = []
+        assert not late, f"did not end in {STOP_SECONDS:.0f} s: {late}"
 
     def snapshot(self) -> Snapshot:
         return gather(self.config)
@@ -131,6 +143,7 @@ class ServingPair(Bed):
         self._abandoned = threading.Event()
         self._over = threading.Event()
         self._tender = threading.Thread(target=self._tend)
+        self._segments: set[int] = set()
 
     def start_rank(self, rank: int, path: Path | None = None) -> None:
         assert path is None, "both ranks of a serving pair have one configuration"
@@ -163,7 +176,15 @@ class ServingPair(Bed):
             snapshot = self.snapshot()
             return snapshot if snapshot.ready and snapshot.epoch > epoch else None
 
-        return wait_for(ready, f"an epoch after {epoch} to be ready", START_SECONDS)
+        snapshot = wait_for(ready, f"an epoch after {epoch} to be ready", START_SECONDS)
+        for rank in self.pair.ranks.values():
+            self._segments |= shared_memory(descendants(rank.pid))
+        return snapshot
+
+    def segments_left(self) -> set[int]:
+        """Inodes of shared memory of its engines that are still there; others use it, too."""
+        with os.scandir("/dev/shm") as entries:
+            return self._segments & {entry.inode() for entry in entries}
 
     def engine_pids(self) -> set[int]:
         """All processes below the supervisors, guards included."""
@@ -179,11 +200,10 @@ class ServingPair(Bed):
 
 @pytest.fixture(scope="module")
 def serving(demo_files, tmp_path_factory):
-    before = set(os.listdir("/dev/shm"))
     pair = ServingPair(tmp_path_factory.mktemp("pair"), demo_files)
     yield pair
     assert pair.close() == 0, "processes were left behind"
-    assert set(os.listdir("/dev/shm")) <= before, "shared memory was left behind"
+    assert not pair.segments_left(), "shared memory was left behind"
 
 
 def alive(pids) -> set[int]:

@@ -85,7 +85,7 @@ def pair(demo_files, tmp_path_factory):
             "max_model_len": WINDOW,
             "max_num_seqs": 4,
             "default_max_tokens": 24,
-            "drain_seconds": 120,
+            "drain_seconds": 600,  # the last test's stream, on a busy machine
         },
         "thinking": {"template": "appliance"},
         # The recorded answer is that to another template.
@@ -115,6 +115,11 @@ def api(url):
 def body(text: str = "What keeps two ranks in step?", **more) -> dict:
     messages = [{"role": "user", "content": text}]
     return {"model": "GLM-5.3-Flash-EXL3", "messages": messages, **more}
+
+
+def until_idle(api) -> None:
+    """The engine's gauges lag by a step, and a place is given back after the last byte."""
+    wait_for(lambda: not api.get("/health").json()["busy"], "no reply to be under way")
 
 
 def said(api, **more) -> dict:
@@ -467,7 +472,7 @@ def test_a_full_server_says_when_to_come_back(api):
         assert refused(answer, 429)["code"] == "server_full"
         assert int(answer.headers["retry-after"]) > 0
     assert full, "twelve at once found room where six may be"
-    assert api.get("/health").json()["active_streams"] == 0
+    until_idle(api)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -481,8 +486,8 @@ def test_a_client_that_leaves_gives_its_place_back(api, stream):
         else:
             with pytest.raises(httpx.ReadTimeout):
                 api.post(CHAT, json=asked, timeout=httpx.Timeout(ANSWER_SECONDS, read=0.3))
-        wait_for(lambda: not api.get("/health").json()["busy"], "the place to be free", 30)
-    assert api.post(CHAT, json=body()).status_code == 200
+        until_idle(api)
+    wait_for(lambda: api.post(CHAT, json=body()).status_code == 200, "a place")
 
 
 def test_32_streams_at_once_are_served_or_told_to_come_back(api):
@@ -502,7 +507,7 @@ def test_32_streams_at_once_are_served_or_told_to_come_back(api):
     with ThreadPoolExecutor(32) as crowd:
         found = list(crowd.map(served, range(32)))
     assert sum(found) >= MOST
-    assert api.get("/health").json()["active_streams"] == 0
+    until_idle(api)
 
 
 # --- what no client library sends -----------------------------------------------------------------
@@ -569,7 +574,7 @@ def test_odd_bodies(url, head, content, statuses):
 )
 def test_lengths_that_are_not_so(api, url, head, content, hang_up, statuses):
     assert spoken(url, f"{JSON}\n{head}", content, hang_up=hang_up) in statuses
-    wait_for(lambda: not api.get("/health").json()["busy"], "the place to be free", 30)
+    until_idle(api)
 
 
 ROUTES = (
@@ -627,7 +632,7 @@ def test_fuzzed_bodies_are_the_clients_fault(api, document):
     print(f"fuzzed, seed {FUZZ_SEED}: {dict(sorted(seen.items()))}")
     assert seen.total() == FUZZED
     assert min(seen[200], seen[400]) > FUZZED / 20, seen
-    assert api.get("/health").json()["active_streams"] == 0
+    until_idle(api)
 
 
 def test_the_document_describes_what_is_served(document):
@@ -747,7 +752,7 @@ def test_a_stop_lets_replies_finish_and_begins_none(api, request):
                 return None
             return answer
 
-        found = wait_for(turned_away, "new work to be refused", 60)
+        found = wait_for(turned_away, "new work to be refused")
         assert refused(found, 503)["code"] == "server_refuses"
         assert int(found.headers["retry-after"]) > 0
         said = [line[6:] for line in lines if line.startswith("data: ")]

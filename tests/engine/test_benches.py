@@ -2,6 +2,7 @@
 
 import json
 
+from conftest import START_SECONDS
 from waiting import wait_for
 
 from glm53ctl.bench.result import Result
@@ -19,7 +20,7 @@ SMALL = {
 def test_each_bench_measures_the_pair_and_is_kept(bed):
     for rank in (1, 0):
         bed.start_rank(rank)
-    wait_for(lambda: bed.snapshot().ready, "the pair to serve", 240.0)
+    wait_for(lambda: bed.snapshot().ready, "the pair to serve", START_SECONDS)
     for kind, words in SMALL.items():
         said = bed.command("bench", kind, "--json", *words.split())
         assert said.returncode == 0, said.stderr

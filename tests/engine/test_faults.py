@@ -16,7 +16,7 @@ from conftest import KILL, START_SECONDS, STOP, alive, hurt, wait_for
 from glm53ctl.facts.ports import can_listen
 from glm53ctl.supervise.report import Phase
 
-ENDS_WITHIN = 10.0
+ENDS_WITHIN = 90.0
 """Deadline only; the time that was needed is recorded, not asserted."""
 LATE_SECONDS = 30.0
 RESULTS = Path(os.environ.get("GLM53_RESULTS", os.devnull))
@@ -50,7 +50,7 @@ def test_rank_1_comes_30_seconds_late(serving):
     """Nothing of the engine waits on its own; the head says whom it waits for."""
     serving.start_rank(0)
     first = wait_for(
-        lambda: next(iter(serving.snapshot().findings), None), "the head to miss rank 1", 30
+        lambda: next(iter(serving.snapshot().findings), None), "the head to miss rank 1"
     )
     assert first.code == "PEER_ABSENT"
     deadline = time.monotonic() + LATE_SECONDS
@@ -114,14 +114,17 @@ def test_the_pair_ends_as_one_and_serves_again(serving, fault, code, culprit):
     pid, signum = fault(serving)
     at = hurt(pid, signum)
 
-    noticed = wait_for(lambda: not serving.snapshot().ready, "the loss to show", ENDS_WITHIN)
+    def noticed() -> bool:
+        seen = serving.snapshot()
+        return not seen.ready or seen.epoch > before.epoch
+
+    wait_for(noticed, "the loss to show", ENDS_WITHIN)
     detected = time.monotonic() - at
     wait_for(lambda: not alive(engine - {pid}), "both engines to be gone", ENDS_WITHIN)
     stopped = time.monotonic() - at
     after = serving.until_ready(before.epoch)
     served = time.monotonic() - at
 
-    assert noticed
     assert after.last_loss.code == code
     assert after.last_loss.rank == culprit
     assert after.last_loss.epoch == before.epoch
@@ -162,9 +165,12 @@ def test_a_client_in_flight_gets_an_error_and_not_silence(serving):
 
     client = threading.Thread(target=ask_long)
     client.start()
-    wait_for(
-        lambda: (serving.snapshot().ranks[0].counters or before).running, "the request to run", 30
-    )
+
+    def running() -> int | None:
+        counters = serving.snapshot().ranks[0].counters
+        return counters and counters.running
+
+    wait_for(running, "the request to run")
     hurt(serving.worker(1), KILL)
     client.join(ENDS_WITHIN)
     assert outcome, "the client still waits"

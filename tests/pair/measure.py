@@ -80,7 +80,8 @@ def measure(side: Side, fault: Fault, serve_seconds: float = SERVE_SECONDS) -> M
     with Client(side) as client:
         at, unix = time.monotonic(), time.time()
         fault.hurt(side)
-        detect, stopped, said = _watch(side, fault, engines, at)
+        begun = time.monotonic()  # the hurting may have taken longer than the watch
+        detect, stopped, said = _watch(side, fault, engines, at, begun)
         if fault.follows == "refuse" and isinstance(side, ServingPair):
             said = _refusal(side, fault, unix) or said
         fault.mend(side)
@@ -98,24 +99,25 @@ def measure(side: Side, fault: Fault, serve_seconds: float = SERVE_SECONDS) -> M
 
 
 def _watch(
-    side: Side, fault: Fault, engines: set[int], at: float
+    side: Side, fault: Fault, engines: set[int], at: float, begun: float
 ) -> tuple[float | None, float | None, str]:
     """Return when it was noticed and when the engines were gone, and what was said first."""
     if not fault.survivors:
         return None, None, ""
     if fault.follows == "serve":
-        limit = at + CALM_SECONDS
+        limit = begun + CALM_SECONDS
     else:
-        limit = at + (WATCH_SECONDS if fault.mend is nothing else MEND_SECONDS)
+        limit = begun + (WATCH_SECONDS if fault.mend is nothing else MEND_SECONDS)
     detect = stopped = None
     said = ""
-    while time.monotonic() < limit and (detect is None or stopped is None):
+    while True:
         if detect is None and (trouble := side.trouble(fault.survivors)):
             detect, said = time.monotonic() - at, trouble
         if stopped is None and not any(Path(f"/proc/{pid}").exists() for pid in engines):
             stopped = time.monotonic() - at
+        if time.monotonic() >= limit or (detect is not None and stopped is not None):
+            return detect, stopped, said
         time.sleep(0.02)
-    return detect, stopped, said
 
 
 def _refusal(side: Side, fault: Fault, since: float) -> str | None:
