@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T], what: str, seconds: float = 30.0) -> T:
+def wait_for(condition: Callable[[], T], what: str, seconds: float = 120.0) -> T:
     """Return the condition's first true value; fail, naming `what`, at the deadline."""
     limit = time.monotonic() + seconds
     while not (value := condition()):

@@ -6,6 +6,7 @@ overlayfs they are skipped, with the reason; GLM53_BED_REQUIRED makes that a fai
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,15 @@ from .bed import CHECKOUT, Bed, Product
 from .serving import ServingPair, demo_settings, running
 
 REQUIRED_VARIABLE = "GLM53_BED_REQUIRED"
+TEST_SECONDS = 2400
+"""One test may wait for several starts; one that hangs never ends."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test of this folder its limit."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
 @pytest.fixture(scope="package")

@@ -5,6 +5,7 @@ They are slow, so only `make rdma` (which sets GLM53_RDMA_REQUIRED) runs these t
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,17 @@ from .product import Product
 REQUIRED_VARIABLE = "GLM53_RDMA_REQUIRED"
 VERSIONS = ("dpkg-query", "-W", "-f", "${Package} ${Version}, ", "rdma-core", "iproute2")
 
+TEST_SECONDS = 3600
+"""The first test makes the guests' root and boots them, twenty minutes and ten at most."""
+
 _ran_on: list[str] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test of this folder its limit."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
