@@ -1,7 +1,6 @@
 """The benches against a fake server that is its own process."""
 
 import asyncio
-import statistics
 
 import pytest
 from fast_server import running
@@ -41,8 +40,8 @@ def test_no_token_of_200_streams_is_lost(fast):
 def test_gaps_are_those_the_server_makes(paced):
     """The server sleeps 10 ms at least; arrivals are noted then, not when the answer is over."""
     [answer] = asyncio.run(asked(paced, 1, 40))
-    assert statistics.median(answer.gaps) >= 0.0095
-    assert answer.rate <= 1 / 0.0095
+    assert answer.arrivals[-1] - answer.began >= 39 * 0.0095
+    assert len(set(answer.arrivals)) > 2
     assert answer.began < answer.arrivals[0]
     assert list(answer.arrivals) == sorted(answer.arrivals)
 
@@ -102,7 +101,7 @@ def test_agents_and_a_newcomer(paced):
     assert newcomer.lower_is_better
     assert newcomer.extra["prompt_tokens"] > 300
     # The newcomer is read at once and the agents are, too: they may be done before all write.
-    assert [case.values[0] >= 0 for case in during] == [True] * (not found.notes)
+    assert [case.values[0] > 0 for case in during] == [True] * (not found.notes)
     assert found.faults == []
 
 

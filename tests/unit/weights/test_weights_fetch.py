@@ -21,12 +21,12 @@ import pytest
 from hub import Asked, Blob, Fault
 from weight_world import (
     COMMIT,
-    IMPATIENT,
     MIRROR,
     ORIGIN,
     ORIGIN_COMMIT,
     QUICK,
     World,
+    reap,
     shard,
     wanted_bytes,
 )
@@ -218,7 +218,7 @@ def test_a_server_that_ignores_ranges_costs_bytes_but_no_trust(world):
 
 def test_a_stall_opens_the_connection_anew(world):
     world.hub.fault = once(SHARD, Fault(hang_after=20_000))
-    world.fetch(IMPATIENT)
+    world.fetch()
     assert world.is_right()
     assert world.hub.sent[SHARD] == world.file.stat().st_size
 
@@ -227,7 +227,7 @@ def test_two_stalls_change_the_source(world):
     world.hub.fault = lambda a: (
         Fault(hang_after=0) if a.path.startswith(f"/storage/{MIRROR}") and a.name == SHARD else None
     )
-    world.fetch(IMPATIENT)
+    world.fetch()
     assert world.is_right()
     assert world.ears.codes[:2] == ["FETCH_STALLED", "FETCH_STALLED"]
 
@@ -238,7 +238,7 @@ def test_three_stalls_are_the_end_and_the_bytes_stay(world):
         if a.path.startswith("/storage") and a.name == SHARD
         else None
     )
-    error = refused(world, rules=IMPATIENT)
+    error = refused(world)
     assert error.code == "FETCH_STALLED"
     part = world.file.with_name(f"{SHARD}.incomplete")
     assert part.stat().st_size == 30_000
@@ -272,8 +272,8 @@ def test_a_rate_limit_is_waited_for_and_not_counted(world):
 
 
 def test_a_rate_limit_longer_than_a_stall_is_no_stall(world):
-    world.hub.fault = once(SHARD, Fault(status=429, headers={"Retry-After": "2"}))
-    world.fetch(IMPATIENT)
+    world.hub.fault = once(SHARD, Fault(status=429, headers={"Retry-After": "4"}))
+    world.fetch()
     assert set(world.ears.codes) == {"FETCH_RATE_LIMITED"}
 
 
@@ -725,7 +725,7 @@ def as_service_user(action: Callable[[], object], groups: Sequence[int] = ()) ->
         os.write(writer, said.encode())
         os._exit(0)
     os.close(writer)
-    os.waitpid(pid, 0)
+    reap(pid)
     with os.fdopen(reader) as pipe:
         return pipe.read()
 
@@ -784,7 +784,7 @@ def test_a_dead_fetcher_blocks_nobody(world):
     if pid == 0:
         only_one(world.weight_set).__enter__()
         os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(pid, 0)
+    reap(pid)
     with only_one(world.weight_set):
         pass
 
@@ -881,7 +881,7 @@ def test_after_a_kill_the_next_byte_is_the_first_that_is_asked_for(world):
         with contextlib.suppress(BaseException):
             world.fetch()
         os._exit(0)
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 120
     while not part.exists() or part.stat().st_size < big // 3:
         assert time.monotonic() < limit
         time.sleep(0.005)

@@ -1,12 +1,15 @@
 """A node with small sets, and what it hears, for the weights' tests."""
 
 import json
-from dataclasses import dataclass, field, replace
+import os
+import signal
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from hub import Blob, Hub
 from safetensors.numpy import save
+from waiting import wait_for
 
 from glm53ctl.config.schema import Config
 from glm53ctl.findings import Finding
@@ -25,8 +28,16 @@ QUICK = Rules(
     backoff_max_seconds=0.02,
     attempts=4,
 )
-IMPATIENT = replace(QUICK, stall_seconds=0.6)
-"""For tests of stalls alone: a busy machine stands still for so long."""
+
+
+def reap(pid: int) -> None:
+    """Wait for a fork to end: one of a process with threads may hang for ever."""
+    try:
+        wait_for(lambda: os.waitpid(pid, os.WNOHANG)[0], f"process {pid} to end")
+    except AssertionError:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
 
 
 def shard(number: int, size: int = 120_000) -> bytes:
