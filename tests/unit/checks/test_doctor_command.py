@@ -17,6 +17,7 @@ from glm53ctl.errors import UserError
 from glm53ctl.facts import here as facts_here
 from glm53ctl.facts.here import require_rank
 from glm53ctl.facts.node import NodeFacts, WeightsFacts, probe_node
+from glm53ctl.facts.ports import free_ports
 
 SETTINGS = {
     "nodes": [{"name": "head", "address": "10.0.0.1"}, {"name": "worker", "address": "10.0.0.2"}],
@@ -44,7 +45,9 @@ def local(tmp_path):
     file = tmp_path / "config.yaml"
     paths = {"state_dir": str(tmp_path / "state"), "run_dir": str(tmp_path / "run")}
     memory = {"start_gib": 0.02, "floor_gib": 0.01}
-    file.write_text(yaml.safe_dump({"profile": "demo", "paths": paths, "memory": memory}))
+    api, master, link = free_ports(3)  # the usual ones may be in use here
+    ports = {"api": {"port": api}, "fabric": {"master_port": master, "link_port": link}}
+    file.write_text(yaml.safe_dump({"profile": "demo", "paths": paths, "memory": memory, **ports}))
     return file
 
 

@@ -159,12 +159,12 @@ def test_a_second_installer_waits_and_then_has_nothing_to_do(
             target=install, args=(prefix,), kwargs={"python": None, "report": report}
         )
         second.start()
-        assert waiting.wait(10)
+        assert waiting.wait(60)
         (prefix / "bin").mkdir()
         (prefix / "bin/python").touch()
         stamp.begin(prefix)
         stamp.finish(prefix, stamp.wanted(prefix, origin))
-    second.join(10)
+    second.join(60)
     assert not second.is_alive()
     assert lines == [f"waiting for another installation into {prefix}"]
     assert fake_pip.calls == []

@@ -48,7 +48,7 @@ class FakeSystemd:
 
     def rest(self) -> list[str]:
         """End it and return what else it was asked."""
-        return self.process.communicate(timeout=20)[0].splitlines()
+        return self.process.communicate(timeout=120)[0].splitlines()
 
     def say(self, word: str) -> None:
         self.process.stdin.write(f"{word}\n")
@@ -89,7 +89,7 @@ def connected(tmp_path, environ):
             finally:
                 await bus.close()
 
-        return asyncio.run(asyncio.wait_for(whole(), 30))
+        return asyncio.run(asyncio.wait_for(whole(), 120))
 
     with served(path, [PYTHON, "-I", AGENT], environ) as pids:
         run.pids = pids
