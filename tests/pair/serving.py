@@ -149,7 +149,7 @@ class ServingPair(Side):
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.evidence()}") from error
         for rank in range(len(self.hosts)):
-            wait_for(lambda rank=rank: self.unit(rank, "ActiveState") == "active", "READY=1", 10)  # type: ignore[misc]
+            wait_for(lambda rank=rank: self.unit(rank, "ActiveState") == "active", "READY=1", 60)  # type: ignore[misc]
         return snapshot
 
     def evidence(self) -> str:

@@ -51,7 +51,7 @@ def reaches(bed: Bed, port: Port) -> bool:
 
 def wait_until_reached(bed: Bed, *ports: Port) -> None:
     """Wait until packets flow: the kernel forgets only slowly that it found nobody."""
-    wait_for(lambda: all(reaches(bed, port) for port in ports), "packets to flow", 10)
+    wait_for(lambda: all(reaches(bed, port) for port in ports), "packets to flow", 60)
 
 
 def boot_id(host: Host) -> str:
@@ -129,7 +129,7 @@ def test_a_card_goes_and_comes_back_with_its_address(bed):
     assert RAIL1.name not in bed.worker.output("ls", "/sys/class/net").split()
     assert not carrier(bed.head, RAIL1)
     bed.network.insert_card(WORKER, RAIL1)
-    wait_for(lambda: RAIL1.address(WORKER) in bed.network.addresses(WORKER), "the address", 10)
+    wait_for(lambda: RAIL1.address(WORKER) in bed.network.addresses(WORKER), "the address", 60)
     assert bed.worker.output("cat", f"/sys/class/net/{RAIL1.name}/address") == mac
     wait_until_reached(bed, RAIL1)
 
@@ -159,12 +159,12 @@ def connection(bed: Bed) -> Iterator[socket.socket]:
     def connect() -> socket.socket | None:
         try:
             return socket.create_connection(address, timeout=2)
-        except ConnectionRefusedError:
+        except OSError:  # refused, or the host is too busy to answer in time
             return None
 
     try:
-        with wait_for(connect, "the program to listen", 10) as client:
-            client.settimeout(5)
+        with wait_for(connect, "the program to listen", 60) as client:
+            client.settimeout(60)
             client.send(b".")
             assert client.recv(1) == b"."
             yield client
@@ -195,7 +195,7 @@ def test_a_power_loss_is_silent(bed):
             client.recv(1)
         # And when it comes back, it knows nothing of the connection.
         bed.start(bed.worker)
-        client.settimeout(30)
+        client.settimeout(180)
         with pytest.raises(ConnectionResetError):
             client.recv(1)
 
@@ -220,7 +220,7 @@ def test_a_stopped_host_starts_again(bed):
 
 def test_the_journal_of_a_dead_host_can_be_read(bed):
     bed.worker.exec("sh", "-c", "echo last words | systemd-cat -t test -p err")
-    wait_for(lambda: "last words" in bed.worker.journal("-t", "test"), "the journal", 5)
+    wait_for(lambda: "last words" in bed.worker.journal("-t", "test"), "the journal", 60)
     time.sleep(1.1)  # journald has promised to write within a second
     bed.worker.power_loss()
     assert "last words" in bed.worker.journal("-t", "test", "--boot=0")
@@ -292,14 +292,14 @@ def test_down_leaves_nothing_even_of_a_killed_run(bed):
         "import os, sys\nfrom pathlib import Path\nfrom pair.bed import Bed\n"
         "Bed(Path(sys.argv[1])).up()\nos.kill(os.getpid(), 9)\n"
     )
-    maker = subprocess.run(
-        [sys.executable, "-c", program, str(other.state)],
-        env={"PYTHONPATH": "tests", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
-        cwd=CHECKOUT,
-        timeout=60,
-        check=False,
-    )
     try:
+        maker = subprocess.run(
+            [sys.executable, "-c", program, str(other.state)],
+            env={"PYTHONPATH": "tests", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+            cwd=CHECKOUT,
+            timeout=300,
+            check=False,
+        )
         assert maker.returncode == -9
         assert all(host.running for host in other.hosts.values())
         assert len(other.leftovers()) >= 7  # two mounts, three namespaces, a cgroup each

@@ -177,7 +177,7 @@ def test_what_changes_under_a_serving_pair_is_named_and_a_second_rail_costs_noth
     pair, network = asleep, asleep.bed.network
     start(pair)
     before = pair.until_ready()
-    assert told(pair, 0) == told(pair, 1) == ()
+    wait_for(lambda: told(pair, 0) == told(pair, 1) == (), "a clean status", NAMED_SECONDS)
 
     network.mute(WORKER, RAIL2)
     for rank in (0, 1):

@@ -14,7 +14,7 @@ from pathlib import Path
 from .run import BedError, until
 
 _MOUNTS = Path("/proc/self/mounts")
-_GONE_SECONDS = 10.0
+_GONE_SECONDS = 60.0
 
 
 def unified() -> Path | None:

@@ -19,8 +19,8 @@ from .layout import PORTS, Spark
 from .network import Network
 from .run import BedError, run, until
 
-BOOT_SECONDS = 60.0
-EXEC_SECONDS = 60.0
+BOOT_SECONDS = 180.0
+EXEC_SECONDS = 180.0
 STOP_SECONDS = 90.0
 """An orderly stop waits for units, and those of an engine have long timeouts."""
 
