@@ -126,5 +126,5 @@ def error(answer: httpx.Response, status: int) -> dict[str, Any]:
     assert answer.status_code == status, answer.text
     found = answer.json()["error"]
     assert set(found) == {"message", "type", "param", "code"}
-    assert found["message"].endswith((".", "."))
+    assert found["message"].endswith(".")
     return found

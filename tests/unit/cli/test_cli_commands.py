@@ -1,7 +1,6 @@
 """What each command prints and how it ends, on a host where nothing runs."""
 
 import json
-import time
 
 import pytest
 import yaml
@@ -61,7 +60,6 @@ def test_a_watch_that_is_interrupted_ends_quietly(run, config, monkeypatch):
     monkeypatch.setattr(cli.time, "sleep", interrupt)
     said = run("status", "--watch", "-c", config)
     assert (said.code, said.err) == (130, "")
-    assert time.sleep is interrupt
 
 
 @pytest.mark.parametrize("word", ["down", "resume", "restart"])
