@@ -1,6 +1,8 @@
 """A model built and filled by vLLM itself, in this process, with one rank and no engine around."""
 
-import socket
+import atexit
+import shutil
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -26,10 +28,9 @@ def vllm_config(checkpoint: Path, **arguments) -> VllmConfig:
 
 @cache
 def _one_rank() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    init_distributed_environment(1, 0, f"tcp://127.0.0.1:{port}", 0, "gloo")
+    folder = tempfile.mkdtemp()  # a file: a port that is free now may be taken a moment later
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    init_distributed_environment(1, 0, f"file://{folder}/store", 0, "gloo")
     initialize_model_parallel(1, 1)
     torch.accelerator.empty_cache = lambda: None  # vLLM's CPU worker does the same
 
