@@ -25,7 +25,8 @@ from glm53ctl.supervise.proctree import (
     still_there,
 )
 
-DEADLINE = 20.0
+DEADLINE = 120.0
+GRACE = 20.0
 # A main process that ignores SIGTERM, a child in a session of its own, and an orphan of an orphan.
 UNRULY = "trap '' TERM; setsid sleep 1001 & (setsid sleep 1002 &) ; sleep 1003 & echo up; wait"
 
@@ -44,7 +45,7 @@ def sleepers(marker: str) -> list[int]:
 
 @pytest.fixture
 def marker(tmp_path):
-    name = tmp_path.name
+    name = f"{os.getpid()}-{tmp_path.name}"  # another run has folders of the same names
     yield name
     for pid in sleepers(name):
         os.kill(pid, signal.SIGKILL)
@@ -66,7 +67,7 @@ def test_end_leaves_nothing_of_an_unruly_tree(marker, tmp_path):
     async def scenario():
         engine = await start(UNRULY, marker, tmp_path / "log")
         await until_up(engine)
-        assert len(sleepers(marker)) >= 4
+        await asyncio.to_thread(wait_for, lambda: len(sleepers(marker)) >= 4, "all of the tree")
         await engine.end()
         assert engine.left == []
 
@@ -130,7 +131,7 @@ def test_a_process_that_the_kernel_does_not_let_go_holds_up_nobody(marker, tmp_p
 
     left = asyncio.run(scenario())
     assert left
-    assert left == sorted(sleepers(marker))
+    assert set(sleepers(marker)) <= set(left)  # some may have ended by themselves since
 
 
 def test_what_is_left_is_told_until_it_is_gone():
@@ -173,7 +174,7 @@ def test_a_polite_engine_gets_its_time(marker, tmp_path):
     async def scenario():
         engine = await start(script, marker, tmp_path / "log")
         await until_up(engine)
-        await engine.end(grace_seconds=DEADLINE)
+        await engine.end(grace_seconds=GRACE)
         assert engine.exit_code == 7
         assert "bye" in engine.last_lines
 
@@ -187,7 +188,7 @@ def test_a_guard_that_was_stopped_hears_its_orders(marker, tmp_path):
         )
         await until_up(engine)
         engine.guard.send_signal(signal.SIGSTOP)
-        await engine.end(grace_seconds=DEADLINE)
+        await engine.end(grace_seconds=GRACE)
         return engine.exit_code
 
     assert asyncio.run(scenario()) == 3
@@ -199,7 +200,7 @@ def test_an_engine_is_not_deaf_to_signals_because_its_guard_is(marker, tmp_path)
     async def scenario():
         engine = await start("sleep 1001 & echo up; exec sleep 1002", marker, tmp_path / "log")
         await until_up(engine)
-        await engine.end(grace_seconds=DEADLINE)
+        await engine.end(grace_seconds=GRACE)
         assert engine.exit_code == -signal.SIGTERM
 
     asyncio.run(scenario())
@@ -302,8 +303,8 @@ def test_shared_memory_of_a_process_that_died_soon_and_below_the_engine_is_remov
     marker, tmp_path
 ):
     """A worker and the core that mapped its queue die before the guard's turn to look came."""
-    segment = SHM / f"glm53-{os.getpid()}-{marker}"
-    worker = SEGMENT.format(name=segment.name) + "; time.sleep(0.5)"
+    segment = SHM / f"glm53-{marker}"
+    worker = SEGMENT.format(name=segment.name) + "; time.sleep(3)"  # less than LOOK_SECONDS
 
     async def scenario():
         script = f'({sys.executable} -c "{worker}"; :); echo up; sleep 1001'

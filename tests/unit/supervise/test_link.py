@@ -13,7 +13,7 @@ from glm53ctl.supervise import link as link_module
 from glm53ctl.supervise.link import PairLink, Peer
 from glm53ctl.supervise.wire import Command, Launch
 
-DEADLINE = 10.0
+DEADLINE = 60.0
 
 
 def make(config, rank, token=b"t" * 32, **identity_changes):
@@ -221,18 +221,18 @@ def test_a_peer_that_leaves_on_command_says_so(tmp_path):
 
 def test_the_head_hangs_up_on_a_peer_that_stays_silent(tmp_path, monkeypatch):
     """TCP would keep the connection for a quarter of an hour, and nobody counts as absent."""
-    monkeypatch.setattr(link_module, "RECONNECT_AFTER_SECONDS", 0.2)
-    rules = {"beat_seconds": 0.05, "silence_grace_seconds": 0.3}
+    monkeypatch.setattr(link_module, "RECONNECT_AFTER_SECONDS", 1.0)
+    rules = {"beat_seconds": 0.05, "silence_grace_seconds": 1.0}
 
     async def scenario():
         config = pair_config(tmp_path, link=rules)
         head, worker = make(config, 0), make(config, 1)
-        worker._beat = lambda _: asyncio.sleep(DEADLINE)
+        worker._beat = lambda _: asyncio.sleep(3600)
         async with linked(head, worker):
             await until(lambda: head.complete, "the pair")
             begun = time.monotonic()
             await until(lambda: not head.complete, "the head to hang up")
-            assert time.monotonic() - begun > 0.4  # after the loss, whose word goes over it
+            assert time.monotonic() - begun > 1.2  # after the loss, whose word goes over it
             assert head.peers[1].closed_at is None  # silence is no death
             await until(lambda: head.complete, "the pair again")
 

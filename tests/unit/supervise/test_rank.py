@@ -17,7 +17,7 @@ from glm53ctl.supervise.rank import RankSupervisor
 from glm53ctl.supervise.report import Phase, RankReport
 from glm53ctl.supervise.wire import Command
 
-DEADLINE = 20.0
+DEADLINE = 120.0
 
 
 async def blocked(config: Config) -> RankReport:

@@ -75,7 +75,7 @@ def test_a_stop_ends_it_with_all_that_it_started(tmp_path):
 
     asyncio.run(scenario())
     pid = int((tmp_path / "pid").read_text())
-    wait_for(lambda: not _runs(pid), "what it started to end", 10)
+    wait_for(lambda: not _runs(pid), "what it started to end")
 
 
 def _runs(pid: int) -> bool:

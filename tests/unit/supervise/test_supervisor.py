@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from rich.console import Console
@@ -26,7 +27,7 @@ from glm53ctl.supervise.orders import give_order, stop
 from glm53ctl.supervise.proctree import adopt_orphans
 from glm53ctl.supervise.report import Phase
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 
 
 class Pair:
@@ -65,6 +66,7 @@ class Pair:
         self.path = root / "config.yaml"
         self.pair: LocalPair | None = None
         self.over = threading.Event()
+        self.tender: threading.Thread | None = None
 
     def behave(self, **ranks: dict) -> None:
         """Say how each rank's engine misbehaves: `rank0={"hang_at": "load"}`."""
@@ -83,7 +85,8 @@ class Pair:
         self.config = load(self.path).config
         self.pair = LocalPair(self.config, ["--config", str(self.path)])
         self.pair.start()
-        threading.Thread(target=self._tend, daemon=True).start()
+        self.tender = threading.Thread(target=self._tend, daemon=True)
+        self.tender.start()
 
     def _tend(self) -> None:
         while not self.over.wait(0.05):
@@ -121,11 +124,22 @@ class Pair:
 
         return wait_for(found, f"{code} on rank {rank}")
 
+    def phase(self, rank: int) -> Phase | None:
+        report = self.report(rank)
+        return report.phase if report else None
+
+    def serves_after(self, epoch: int) -> bool:
+        """Whether the head is ready in a later epoch: it may be asked without the worker."""
+        report = self.report(0)
+        return report is not None and report.phase is Phase.READY and report.epoch > epoch
+
     def logs(self, rank: int) -> list[Path]:
         return sorted((self.root / "state/logs").glob(f"rank{rank}-*.log"))
 
     def stop(self) -> int:
         self.over.set()
+        if self.tender is not None:
+            self.tender.join()  # it may be about to start a rank
         return self.pair.stop() if self.pair else 0
 
 
@@ -140,7 +154,8 @@ def test_both_become_ready_in_one_epoch_and_the_worker_starts_first(pair):
     pair.start()
     ready = pair.until_ready()
     assert [r.epoch for r in ready.ranks] == [1, 1]
-    assert pair.logs(1)[0].stat().st_ctime <= pair.logs(0)[0].stat().st_ctime
+    head, worker = (psutil.Process(r.engine.pid).create_time() for r in ready.ranks)
+    assert worker <= head
     assert ready.state == "ready"
     assert ready.next_step == ""
 
@@ -259,9 +274,9 @@ def test_a_supervisor_that_is_silent_for_a_moment_is_not_lost(pair):
     before = pair.until_ready()
     worker = pair.pair.ranks[1].pid
     os.kill(worker, signal.SIGSTOP)
-    wait_for(lambda: control_view(pair).state == "silent", "the silence to show")
+    wait_for(lambda: control_view(pair) == "silent", "the silence to show")
     os.kill(worker, signal.SIGCONT)
-    wait_for(lambda: control_view(pair).state == "connected", "the link to heal")
+    wait_for(lambda: control_view(pair) == "connected", "the link to heal")
     assert pair.until_ready().epoch == before.epoch
 
 
@@ -270,7 +285,7 @@ def test_a_supervisor_that_stays_silent_is_lost(pair):
     before = pair.until_ready()
     worker = pair.pair.ranks[1].pid
     os.kill(worker, signal.SIGSTOP)
-    loss = wait_for(lambda: pair.report(0).last_loss, "the loss")
+    loss = wait_for(lambda: (told := pair.report(0)) and told.last_loss, "the loss")
     assert "nothing was heard of it for" in loss.message
     assert loss.rank == 1
     pair.until_finding(0, "PEER_ABSENT")
@@ -278,9 +293,11 @@ def test_a_supervisor_that_stays_silent_is_lost(pair):
     pair.until_ready(before.epoch)
 
 
-def control_view(pair):
+def control_view(pair) -> str | None:
+    """How the head sees the worker; None while it gives no answer."""
     path = control.socket_path(Path(pair.config.paths.run_dir), 0)
-    return control.ask(path, control.Request(action="report")).report.peers[1]
+    answer = control.ask(path, control.Request(action="report"))
+    return answer.report.peers[1].state if answer else None
 
 
 def test_a_rank_stopped_on_command_is_no_crash(pair):
@@ -289,7 +306,7 @@ def test_a_rank_stopped_on_command_is_no_crash(pair):
     pair.over.set()  # nobody starts it anew
     pair.pair.ranks[1].terminate()
     assert pair.pair.ranks[1].wait(DEADLINE) == 0
-    wait_for(lambda: pair.report(0).phase is Phase.PAIRING, "the head to wait")
+    wait_for(lambda: pair.phase(0) is Phase.PAIRING, "the head to wait")
     assert "drained" not in pair.logs(0)[-1].read_text()  # with half an engine nothing can finish
     assert pair.report(0).crashes == 0
     assert pair.report(0).last_loss is None
@@ -357,10 +374,7 @@ def reboot_with_settings_of_one_run(pair, **remembered):
 
 def test_settings_of_one_run_that_a_reboot_lost_are_taken_from_the_head(pair):
     before = reboot_with_settings_of_one_run(pair)
-    wait_for(
-        lambda: pair.report(0).phase is Phase.READY and pair.report(0).epoch > before.epoch,
-        "the next epoch",
-    )
+    wait_for(lambda: pair.serves_after(before.epoch), "the next epoch")
 
 
 def test_a_rank_that_takes_over_the_head_s_settings_is_held_as_before(pair):

@@ -63,7 +63,7 @@ def test_requests_of_a_shape_are_in_flight_together(wanted, monkeypatch):
         waiting.append(request)
         if len(waiting) == 2:
             both.set()
-        await asyncio.wait_for(both.wait(), 5)
+        await asyncio.wait_for(both.wait(), 60)
         return httpx.Response(200, json={})
 
     client = httpx.AsyncClient
@@ -106,7 +106,7 @@ def test_a_refused_request_is_a_finding(pair, wanted, status):
 
 def test_a_request_without_an_answer_is_a_finding(pair, wanted):
     pair.hangs = frozenset({CHAT})
-    (finding,) = run(pair, wanted(limits={"warmup": 0.1}, prompt_tokens=[8], together=[1]))
+    (finding,) = run(pair, wanted(limits={"warmup": 2.0}, prompt_tokens=[8], together=[1]))
     assert finding.code == "WARMUP_FAILED"
     assert "ReadTimeout" in finding.message
 
