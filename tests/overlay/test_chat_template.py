@@ -28,6 +28,7 @@ IMAGE = {
 }
 SYSTEM = {"role": "system", "content": "Be brief."}
 TOOLS = [{"type": "function", "function": {"name": "wetter", "parameters": {"größe": 1}}}]
+FUNCTION = '{"name": "wetter", "parameters": {"größe": 1}}'
 CALL = {"function": {"name": "wetter", "arguments": {"stadt": "Köln", "tage": 3, "genau": True}}}
 WORK = [
     USER,
@@ -80,6 +81,32 @@ def test_renders_are_as_written_down():
     assert text == GOLDEN.read_text(), "see the head of this file"
 
 
+def test_nothing_stands_between_the_marks():
+    # The golden file is rewritten on request; the format of the checkpoint is not.
+    assert render([{"role": "user", "content": "hi"}]) == (
+        "[gMASK]<sop><|system|>Reasoning Effort: Max<|user|>hi<|assistant|><think>"
+    )
+    call = {"function": {"name": "f", "arguments": {"a": 1}}}
+    talk = [
+        {"role": "system", "content": "S"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "one"},
+        {"role": "tool", "content": "two"},
+    ]
+    assert render(talk, enable_thinking=False) == (
+        "[gMASK]<sop><|system|>S<|assistant|><think></think>"
+        "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>"
+        "<|observation|><tool_response>one</tool_response><tool_response>two</tool_response>"
+        "<|assistant|><think></think>"
+    )
+
+
+def test_a_tool_is_the_function_alone():
+    function = {**TOOLS[0]["function"], "strict": True, "defer_loading": False}
+    for tool in (*TOOLS, {"type": "function", "function": function}, function):
+        assert f"<tools>\n{FUNCTION}\n{FUNCTION}\n</tools>" in render([USER], tools=[tool, tool])
+
+
 @pytest.mark.parametrize(
     ("kwargs", "ending"),
     [
@@ -93,7 +120,7 @@ def test_renders_are_as_written_down():
     ],
 )
 def test_thinking_is_on_unless_it_is_off(kwargs, ending):
-    assert render([USER], **kwargs).endswith(f"<|assistant|>\n{ending}")
+    assert render([USER], **kwargs).endswith(f"<|assistant|>{ending}")
     assert ("Reasoning Effort" in render([USER], **kwargs)) == (ending == "<think>")
 
 
