@@ -3,7 +3,6 @@
 After a wanted change: GLM53_UPDATE_GOLDEN=1 make overlay-test, then read the difference.
 """
 
-import itertools
 import json
 import os
 from pathlib import Path
@@ -39,7 +38,7 @@ WORK = [
 PAST = [
     SYSTEM,
     USER,
-    {"role": "assistant", "content": " The first. ", "reasoning_content": "gone"},
+    {"role": "assistant", "content": " The first. ", "reasoning_content": "I weigh."},
     {"role": "user", "content": "Why?"},
 ]
 CASES = {
@@ -50,6 +49,7 @@ CASES = {
     "thinking off": ([USER], {"enable_thinking": False}),
     "unknown effort": ([USER], {"reasoning_effort": "huge"}),
     "system and an earlier turn": (PAST, {"reasoning_effort": "high"}),
+    "earlier thoughts cleared": (PAST, {"clear_thinking": True}),
     "tools at work": (WORK, {"tools": TOOLS}),
     "image and video": ([IMAGE], {}),
     "nothing to generate": ([USER], {"add_generation_prompt": False}),
@@ -140,12 +140,50 @@ def test_routes_without_our_map_mean_the_same_efforts(asked, meant):
     assert render([USER], reasoning_effort=asked) == render([USER], reasoning_effort=meant)
 
 
-def test_another_effort_keeps_the_prompt_before_the_last_question():
-    low, high = (render(PAST, tools=TOOLS, reasoning_effort=e) for e in ("low", "high"))
-    shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False))
-    same = "".join(left for left, _ in shared)
-    assert "The first." in same
-    assert "Be brief." in same
+HEAD = "[gMASK]<sop><|system|>Reasoning Effort: Max"
+ASKED = f"{HEAD}<|user|>Why?<|assistant|>"
+
+
+@pytest.mark.parametrize(
+    ("said", "thought", "answer"),
+    [
+        ({"content": "B.", "reasoning": "A?"}, "A?", "B."),
+        ({"content": "B.", "reasoning_content": "A?"}, "A?", "B."),
+        ({"content": "B."}, "", "B."),
+        # As it was generated: another blank is another prompt.
+        ({"content": " B. ", "reasoning": "\nA?\n"}, "\nA?\n", "B."),
+        ({"content": "<think>A?</think>\n\nB."}, "A?", "B."),
+        ({"content": [{"type": "text", "text": "<think>A?</think>B."}]}, "A?", "B."),
+        ({"content": "<think>A?</think>B.", "reasoning": ""}, "A?", "B."),
+        ({"content": "<think>A?</think>"}, "A?", ""),
+        # Words about the marks are an answer.
+        ({"content": "It ends with </think>."}, "", "It ends with </think>."),
+        ({"content": "<think> opens"}, "", "<think> opens"),
+    ],
+)
+def test_thoughts_that_are_sent_again_are_kept(said, thought, answer):
+    why, then = {"role": "user", "content": "Why?"}, {"role": "user", "content": "And?"}
+    talk = [why, {"role": "assistant", **said}, then]
+    kept = f"{ASKED}<think>{thought}</think>{answer}"
+    for keeps in ({}, {"clear_thinking": False}, {"clear_thinking": None}):
+        assert render(talk, **keeps) == f"{kept}<|user|>And?<|assistant|><think>"
+    cleared = f"{ASKED}<think></think>{answer}<|user|>And?<|assistant|><think>"
+    assert render(talk, clear_thinking=True) == cleared
+    # Those since the last question belong to the work on it.
+    assert render(talk[:2], clear_thinking=True) == f"{kept}<|assistant|><think>"
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS])
+def test_a_turn_continues_the_prompt_of_the_last(tools):
+    before = render(PAST[:2], tools=tools)
+    assert render(PAST, tools=tools).startswith(f"{before}I weigh.</think>The first.")
+
+
+def test_the_effort_stands_once_and_at_the_head():
+    for effort in ("low", "high", "max"):
+        prompt = render(PAST, tools=TOOLS, reasoning_effort=effort)
+        assert prompt.startswith(f"[gMASK]<sop><|system|>Reasoning Effort: {effort.capitalize()}<|")
+        assert prompt.count("Reasoning Effort") == 1
 
 
 def test_vllm_hands_over_parts_of_content_in_their_order():
