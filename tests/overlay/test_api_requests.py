@@ -111,6 +111,32 @@ def test_an_explicit_switch_wins_over_the_effort(bed):
     assert bed.server.got["chat_template_kwargs"] == kwargs
 
 
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/messages"])
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ({"thinking": False}, {"thinking": False, "enable_thinking": False}),
+        ({"thinking": True}, {"thinking": True, "enable_thinking": True}),
+        (
+            {"thinking": False, "enable_thinking": None},
+            {"thinking": False, "enable_thinking": False},
+        ),
+        ({"thinking": True, "enable_thinking": False}, None),
+        ({"thinking": None}, None),
+        ({"enable_thinking": False}, None),
+    ],
+)
+def test_both_names_of_the_switch_switch(bed, path, asked, meant):
+    bed.post(path, chat(chat_template_kwargs=asked))
+    assert bed.server.got["chat_template_kwargs"] == (meant or asked)
+
+
+def test_the_other_name_of_the_switch_also_wins_over_the_effort(bed):
+    kwargs = {"reasoning_effort": "high", "thinking": False}
+    bed.post(body=chat(chat_template_kwargs=kwargs))
+    assert bed.server.got["chat_template_kwargs"] == {**kwargs, "enable_thinking": False}
+
+
 @pytest.mark.parametrize(
     ("more", "code"),
     [

@@ -117,6 +117,12 @@ def test_a_tool_is_the_function_alone():
         ({"enable_thinking": False}, "<think></think>"),
         ({"reasoning_effort": "none"}, "<think></think>"),
         ({"reasoning_effort": "low", "enable_thinking": False}, "<think></think>"),
+        ({"thinking": False}, "<think></think>"),
+        ({"thinking": None, "enable_thinking": False}, "<think></think>"),
+        ({"reasoning_effort": "high", "thinking": False}, "<think></think>"),
+        ({"reasoning_effort": "none", "thinking": True}, "<think>"),
+        ({"thinking": True, "enable_thinking": False}, "<think>"),
+        ({"thinking": False, "enable_thinking": True}, "<think>"),
     ],
 )
 def test_thinking_is_on_unless_it_is_off(kwargs, ending):
@@ -208,6 +214,23 @@ def test_the_parser_believes_that_ours_can_be_silent(monkeypatch):
     assert glm47_moe._glm53_always_thinks(Stock()) is True
     template.install(ApiSettings(template="appliance"))
     assert glm47_moe._glm53_always_thinks(Stock()) is False
+
+
+class _Tokens:
+    """As much of a tokenizer as the parser asks for."""
+
+    chat_template = None
+
+    def get_vocab(self):
+        return {mark: i for i, mark in enumerate(("<think>", "</think>", "<tool_call>"))}
+
+
+@pytest.mark.parametrize("thinking", [None, True, False])
+@pytest.mark.parametrize("enabled", [None, True, False])
+def test_template_and_parser_agree_on_both_names_of_the_switch(thinking, enabled):
+    kwargs = {"thinking": thinking, "enable_thinking": enabled}
+    parser = glm47_moe.Glm47MoeParser(_Tokens(), chat_template_kwargs=kwargs)
+    assert parser.thinking_enabled == render([USER], **kwargs).endswith("<think>")
 
 
 def test_a_parser_without_that_question_is_refused(monkeypatch):

@@ -166,13 +166,14 @@ def _whole_number(text: str) -> int:
 def adapt(path: str, body: Body, settings: ApiSettings) -> Body:
     """Return the body as vLLM is to get it. Raises RefusedError."""
     _no_extra_body(body)
-    if path not in (CHAT, COMPLETIONS):
-        _no_guided(body, path)
-        _no_foreign(body, path)
-        _constraint(body)
-        require_shallow_arguments(body)
-        return body
     made = dict(body)
+    _switch(made)
+    if path not in (CHAT, COMPLETIONS):
+        _no_guided(made, path)
+        _no_foreign(made, path)
+        _constraint(made)
+        require_shallow_arguments(made)
+        return made
     if path == COMPLETIONS:
         _one_length(made)
     for step in (_guided, _constraint, _efforts, _no_tools, require_shallow_arguments):
@@ -287,6 +288,19 @@ def _check_guided(name: str, value: object) -> None:
     what, holds = _CHECKS.get(name, ("a text", _is_text))
     if not holds(value):
         raise invalid("REQ_GUIDED", f"{name} must be {what}.", name)
+
+
+def _switch(body: Body) -> None:
+    """Let `thinking` do what `enable_thinking` does, where a request has only that.
+
+    vLLM's parser knows both names, and one that is on is enough for it: the `enable_thinking` of
+    `thinking.default_effort` would outweigh a request's `thinking: false`.
+    """
+    kwargs = body.get("chat_template_kwargs")
+    if not isinstance(kwargs, dict) or kwargs.get("thinking") is None:
+        return
+    if kwargs.get("enable_thinking") is None:
+        body["chat_template_kwargs"] = {**kwargs, "enable_thinking": kwargs["thinking"]}
 
 
 def _efforts(body: Body) -> None:
