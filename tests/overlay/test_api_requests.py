@@ -192,6 +192,27 @@ def test_the_same_request_has_the_same_seed_and_another_has_another():
     assert "seed" not in _got(api_bed.make(), chat())
 
 
+def test_a_response_has_the_seed_of_its_prompt():
+    bed = api_bed.make(deterministic=True)
+
+    def seed(**more):
+        body = {"model": "m", "input": "hi", "instructions": "Be brief.", **more}
+        assert bed.post("/v1/responses", body).status_code == 200
+        return bed.server.got["seed"]
+
+    assert seed() == seed(temperature=0.3) == seed(stream=True)
+    for more in ({"input": "ho"}, {"instructions": "Be long."}, {"tools": [{"type": "function"}]}):
+        assert seed() != seed(**more)
+    assert seed(seed=5) == 5
+
+
+def test_a_message_has_no_seed():
+    # vLLM's route has no field for it, and would not honour one.
+    bed = api_bed.make(deterministic=True)
+    assert bed.post("/v1/messages", chat(max_tokens=5)).status_code == 200
+    assert "seed" not in bed.server.got
+
+
 def _got(bed, body):
     bed.post(body=body)
     return bed.server.got

@@ -84,6 +84,12 @@ MAX_DEPTH = 100
 """Of objects and lists in each other. Python's own limit depends on where its stack stands, so a
 body that one step can still read may end the next one."""
 
+SEEDED = (CHAT, COMPLETIONS, RESPONSES)
+"""Routes with a field for a seed."""
+
+PROMPT = ("messages", "prompt", "input", "instructions", "tools")
+"""Fields that hold a prompt, of all these routes."""
+
 _LONG_NUMBER = re.compile(r"\d{19}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 SEED_BITS = 63
@@ -190,14 +196,14 @@ def finish(path: str, body: Body, settings: ApiSettings) -> Body:
         )
         if path != MESSAGES and all(made.get(name) is None for name in names):
             made[names[0]] = settings.default_max_tokens
-    if settings.deterministic and path in (CHAT, COMPLETIONS) and made.get("seed") is None:
+    if settings.deterministic and path in SEEDED and made.get("seed") is None:
         made["seed"] = seed_of(made)
     return made
 
 
 def seed_of(body: Body) -> int:
     """Return a seed that is the same for the same prompt, whatever else a request says."""
-    prompt = {name: body[name] for name in ("messages", "prompt", "tools") if name in body}
+    prompt = {name: body[name] for name in PROMPT if name in body}
     text = json.dumps(prompt, sort_keys=True, separators=(",", ":"))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> (64 - SEED_BITS)
 
