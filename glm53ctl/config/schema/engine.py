@@ -129,6 +129,9 @@ class Spec(Section):
     """Type of the draft's KV cache; only `auto` leads to a non-causal attention backend."""
     draft_attention: str | None = None
     """Attention backend of the draft; left out, FLASH_ATTN is chosen."""
+    draft_sample: Literal["probabilistic", "greedy"] = "probabilistic"
+    """How dflash picks its tokens: drawn from its own distribution, as the recipe does, or always
+    the likeliest, vLLM's default, which is accepted less often above temperature 0."""
     draft_tensor_parallel_size: Annotated[
         int | None, Field(ge=1), Knob(vllm_recipe="DFLASH_DRAFT_TP")
     ] = None
