@@ -28,9 +28,11 @@ class Engine(Section):
     )
     """Run without CUDA graphs: slower, for finding faults."""
     execute_timeout_seconds: Annotated[
-        int, Field(ge=10, le=3600), Knob(vllm_recipe="VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
-    ] = 120
-    """How long one engine step may take before vLLM gives up on the pair."""
+        int, Field(ge=10, le=86_400), Knob(vllm_recipe="VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
+    ] = 1800
+    """How long one engine step may take before vLLM gives up on the pair. A step that compiles a
+    kernel takes minutes; a pair that stands still while it serves is ended sooner, by
+    `supervise.wedge_seconds`."""
     nope: Literal["native", "pad576"] = "native"
     """Way of GB10's sparse MLA through FlashInfer: its kernel for latents without RoPE, or the one
     with RoPE fed with zeros. Both compute the same; a choice if the first proves wrong."""

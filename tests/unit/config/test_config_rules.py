@@ -125,6 +125,9 @@ BAD: list[tuple[str, list[str]]] = [
     ("secret-path", ["weights.token_file=token"]),
     ("beats", ["link.silence_grace_seconds=1"]),
     ("wedge-before-silence", ["supervise.wedge_seconds=30"]),
+    ("step-before-stage", ["engine.execute_timeout_seconds=599"]),
+    ("step-before-stage", ["engine.execute_timeout_seconds=239", "warmup.enable=false"]),
+    ("step-before-stage", ["supervise.limits.warmup=3600"]),
     ("backoff", ["supervise.backoff_max_seconds=1"]),
     ("probe-before-silence", ["watchdog.probe_failures=1"]),
     ("memory-stages", ["watchdog.warn_gib=1"]),
@@ -179,6 +182,10 @@ GOOD: dict[str, list[list[str]]] = {
     "draft-licence": [["licenses.accept=[ShapleyMCG-1.0]", "spec.method=mtp"]],
     "utilization": [["kv.bytes=15032385536"], ["kv.gpu_memory_utilization=0.86"]],
     "long-window": [["serve.max_model_len=1000000", "kv.bytes=15032385536"]],
+    "step-before-stage": [
+        ["engine.execute_timeout_seconds=600"],
+        ["engine.execute_timeout_seconds=240", "warmup.enable=false"],
+    ],
     "dev-mode": [[env("VLLM_SERVER_DEV_MODE: 0")]],
 }
 
