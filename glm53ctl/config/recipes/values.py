@@ -85,6 +85,18 @@ def _dense_fp8(work: Work, variable: Assigned) -> None:
         work.take(variable, "dense", "fp8")
 
 
+def _ablit_direction(work: Work, variable: Assigned) -> None:
+    """Take the path of a vector; the recipe also knows directions by name."""
+    if variable.value and not variable.value.endswith(".safetensors"):
+        reason = (
+            "no direction is shipped: export the recipe's vector to a .safetensors file and give "
+            "its path in ablit.direction"
+        )
+        work.note(variable, Verdict.NO_COUNTERPART, reason)
+        return
+    same(work, variable, "ablit.direction")
+
+
 def _thinking(work: Work, variable: Assigned) -> None:
     if _switch(variable.value) is False:
         work.take(variable, "thinking.default_effort", "none")
@@ -137,6 +149,7 @@ JUDGED_WORD_BY_WORD = frozenset({"EXTRA_ARGS", "GLM53_EXTRA_ENV"})
 """Lists whose words are judged one by one, beside everything else that was taken."""
 
 HANDLERS: Mapping[str, Handler] = {
+    "ABLIT_DIRECTION": _ablit_direction,
     "CONTEXT": _context,
     "DFLASH_TOKENS": _tokens_of("dflash"),
     "EXTRA_ARGS": _extra_args,

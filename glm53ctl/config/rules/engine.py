@@ -39,6 +39,12 @@ def _pipeline(config: Config) -> Iterator[str]:
         yield f"serve.pipeline_parallel_size is {config.serve.pipeline_parallel_size}"
 
 
+def _ablit_direction(config: Config) -> Iterator[str]:
+    direction = config.ablit.direction
+    if config.ablit.enable and not (direction or "").endswith(".safetensors"):
+        yield f"ablit.enable with ablit.direction {direction or '(none)'}"
+
+
 def _ablit_size(config: Config) -> Iterator[str]:
     size = config.ablit.hidden_size
     if on_cuda(config) and config.ablit.enable and size != MODEL_HIDDEN_SIZE:
@@ -116,6 +122,15 @@ RULES: tuple[Rule, ...] = (
         _pipeline,
         "vLLM's GLM-5.3 code has no pipeline stages and refuses them.",
         "Leave serve.pipeline_parallel_size out.",
+    ),
+    Rule(
+        "ablit-direction",
+        "CFG_FORBIDDEN",
+        ("ablit.direction", "ablit.enable"),
+        _ablit_direction,
+        "no direction is shipped, so a name means none; the user's own is a .safetensors file.",
+        "Export the recipe's vector to a .safetensors file with that one tensor, and give its path "
+        "in ablit.direction.",
     ),
     Rule(
         "ablit-size",

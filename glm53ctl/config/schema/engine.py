@@ -161,8 +161,9 @@ class Ablit(Section):
 
     enable: Annotated[bool, Knob(vllm_recipe="ABLIT")] = False
     """Edit the weights in memory; the files are never changed."""
-    direction: Annotated[str, Knob(vllm_recipe="ABLIT_DIRECTION")] = "dealign"
-    """A named direction, or the path of a .safetensors file with one vector of the hidden size."""
+    direction: Annotated[str | None, Knob(vllm_recipe="ABLIT_DIRECTION")] = None
+    """Path of a .safetensors file with one vector of the hidden size. None is shipped: the recipe's
+    `dealign` has to be exported to such a file."""
     layers: Annotated[
         str, Field(pattern=r"^\d+-\d+$", examples=["15-45"]), Knob(vllm_recipe="ABLIT_LAYERS")
     ] = "15-45"

@@ -40,6 +40,15 @@ in
       config.serve.pipeline_parallel_size > 1
     ) "serve.pipeline_parallel_size is ${toString config.serve.pipeline_parallel_size}";
 
+  ablit-direction =
+    config:
+    let
+      direction = if config.ablit.direction == null then "" else config.ablit.direction;
+    in
+    lib.optional (
+      config.ablit.enable && !lib.hasSuffix ".safetensors" direction
+    ) "ablit.enable with ablit.direction ${if direction == "" then "(none)" else direction}";
+
   ablit-size =
     config:
     let

@@ -142,6 +142,18 @@ def test_a_local_sh_becomes_a_configuration(tmp_path: Path) -> None:
     assert found["ABLIT"] == found["MEMORY_RESERVE_GIB"] == {Verdict.NO_COUNTERPART}
 
 
+def test_a_direction_by_name_is_not_taken_and_ablit_does_not_stand_without_one() -> None:
+    imported = import_recipe("ABLIT=1\nABLIT_DIRECTION=dealign\n", ".env")
+    assert "ablit" not in imported.values
+    found = verdicts(imported)
+    assert (found["ABLIT"], found["ABLIT_DIRECTION"]) == (
+        {Verdict.FORBIDDEN},
+        {Verdict.NO_COUNTERPART},
+    )
+    given_path = import_recipe("ABLIT=1\nABLIT_DIRECTION=/w/d.safetensors\n", ".env")
+    assert given_path.values["ablit"] == {"enable": True, "direction": "/w/d.safetensors"}
+
+
 def test_nodes_are_left_out_when_an_address_is_not_in_the_file() -> None:
     imported = import_recipe("WORKER=tux@spark2.local\nDRAFTER=mtp\n", "local.sh")
     assert "nodes" not in imported.values

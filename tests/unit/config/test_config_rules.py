@@ -44,6 +44,8 @@ BAD: list[tuple[str, list[str]]] = [
     ("draft-tokens", ["spec.tokens=5"]),
     ("draft-block", ["spec.tokens=8", "spec.force_tokens=true"]),
     ("draft-parallel", ["spec.draft_tensor_parallel_size=1"]),
+    ("ablit-direction", ["ablit.enable=true"]),
+    ("ablit-direction", ["ablit.enable=true", "ablit.direction=dealign"]),
     ("ablit-size", ["ablit.enable=true", "ablit.hidden_size=5120"]),
     ("ablit-layers", ["ablit.layers=45-15"]),
     ("ablit-layers", ["ablit.layers=15-46"]),
@@ -148,6 +150,10 @@ GOOD: dict[str, list[list[str]]] = {
     ],
     "draft-block": [["spec.tokens=3", "spec.force_tokens=true"]],
     "draft-parallel": [["spec.draft_tensor_parallel_size=2"]],
+    "ablit-direction": [
+        ["ablit.direction=dealign"],
+        ["ablit.enable=true", "ablit.direction=/w/dealign.safetensors"],
+    ],
     "ablit-size": [["ablit.hidden_size=5120"], ["ablit.enable=true"]],
     "wildcard-no-key": [
         ["api.host=0.0.0.0", "api.key_file=/etc/glm53/api-key"],

@@ -118,9 +118,11 @@ def test_the_plugin_gets_what_vllm_has_no_flag_for() -> None:
     assert (text_only["images"], text_only["videos"]) == (0, 0)
     own = json.loads(env(thinking={"chat_template": "/t.jinja"})["GLM53_OVERLAY"])["api"]
     assert own["template"] == "checkpoint"
-    ablit = json.loads(env(ablit={"enable": True, "alpha": 1.0})["GLM53_OVERLAY"])["ablit"]
+    ablit = json.loads(
+        env(ablit={"enable": True, "direction": "/d.safetensors", "alpha": 1.0})["GLM53_OVERLAY"]
+    )["ablit"]
     assert ablit == {
-        "direction": "dealign",
+        "direction": "/d.safetensors",
         "layers": "15-45",
         "alpha": 1.0,
         "include_mtp": True,
