@@ -259,6 +259,12 @@ def test_arguments_are_judged_beside_the_other_lines() -> None:
     assert "engine" in import_recipe(text + "SPEC_METHOD=mtp\n", ".env").values
 
 
+def test_arguments_keep_the_quotes_of_their_json() -> None:
+    words = ["--override-generation-config", '{"temperature":0.6}']
+    imported = import_recipe(f"EXTRA_ARGS='{' '.join(words)}'\n", ".env")
+    assert imported.values["engine"] == {"extra_args": words}
+
+
 # --- the shell file ------------------------------------------------------------------------------
 
 
