@@ -76,8 +76,9 @@ class Media(Section):
     """All videos of one request."""
     image_tokens: Annotated[int, Field(ge=1, le=8192), Knob(vllm_recipe="MM_IMAGE_TOKENS")] = 2048
     """Tokens of one image; a larger image is scaled down to it."""
-    request_image_tokens: Annotated[int, Field(ge=1)] = 16_384
-    """Tokens that all images of a request share; many images are scaled down further."""
+    request_image_tokens: Annotated[int | None, Field(ge=1)] = None
+    """Tokens that all images of a request share; many images are scaled down further. Left out,
+    each may have `image_tokens`, however many there are."""
     urls: Annotated[bool, Knob(tensorfold="VISION_URLS")] = False
     """Fetch media from http(s) URLs of public addresses; otherwise data URLs only."""
     url_domains: tuple[str, ...] = ()
