@@ -12,10 +12,10 @@ READY_TIMEOUT_SECONDS = 3600
 cold load on a Spark; the supervisor judges by stages and ends a start much earlier."""
 
 
-FRAME_PIXELS = 1920 * 1088
 TOKEN_PIXELS = 28 * 28
 """Of an image: as overlay/glm53_overlay/api/media.py counts."""
-DECODED_BYTES = 715_827_880
+HD_PIXELS = 1920 * 1088
+DECODED_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
@@ -79,15 +79,20 @@ def _largest_frame(config: Config) -> int:
     """Return the pixels of the largest picture that is decoded.
 
     vLLM's own limit, 179 million, would let the 128 frames of one video take 68 GB beside the
-    weights. Images come scaled to their share of tokens; 1080p for videos.
+    weights. Images come scaled to their share of tokens.
     """
-    return max(FRAME_PIXELS, config.media.image_tokens * TOKEN_PIXELS)
+    return max(config.media.video_pixels, config.media.image_tokens * TOKEN_PIXELS)
 
 
 def _decoded_bytes(config: Config) -> int:
-    """Return what the media of one request may decode to: its videos whole, or vLLM's default."""
+    """Return what the decoded media of one request may take together.
+
+    All its videos in full HD, and at least 2 GiB, which is 86 frames of 4K. `media.video_pixels`
+    does not raise it: vLLM charges a video when it is decoded (multimodal/media/video.py), so this
+    bounds what a request keeps, and the size of a frame what one video takes on the way.
+    """
     media = config.media
-    return max(DECODED_BYTES, media.videos * media.max_frames * 3 * FRAME_PIXELS)
+    return max(DECODED_BYTES, media.videos * media.max_frames * 3 * HD_PIXELS)
 
 
 def overlay_settings(config: Config) -> str:
@@ -158,7 +163,7 @@ COMMON = (
     Variable(
         "VLLM_MAX_IMAGE_PIXELS",
         lambda config: _cuda_only(str(_largest_frame(config)), config),
-        ("media.image_tokens",),
+        ("media.video_pixels", "media.image_tokens"),
     ),
     Variable(
         "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES",

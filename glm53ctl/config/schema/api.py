@@ -87,6 +87,9 @@ class Media(Section):
         int, Field(ge=1, le=2048), Knob(tensorfold="TENSORFOLD_GLM_VIDEO_FRAMES")
     ] = 128
     """Frames taken from one video."""
+    video_pixels: Annotated[int, Field(ge=1, le=33_177_600)] = 3840 * 2160
+    """Pixels of the largest frame of a video; a larger video is refused. One video takes up to 3
+    bytes a pixel for each of `max_frames` while it is decoded: 3.2 GB at the defaults."""
     cache_gib: Annotated[
         float,
         Field(ge=0),

@@ -133,6 +133,16 @@ def test_the_plugin_gets_what_vllm_has_no_flag_for() -> None:
     }
 
 
+def test_a_4k_frame_is_decoded_and_what_a_request_keeps_is_bounded() -> None:
+    frame, kept = "VLLM_MAX_IMAGE_PIXELS", "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES"
+    assert (env()[frame], env()[kept]) == (str(3840 * 2160), str(2 << 30))
+    assert env("long")[kept] == str(4 * 128 * 3 * 1920 * 1088)
+    larger = env(media={"video_pixels": 7680 * 4320})
+    assert (larger[frame], larger[kept]) == (str(7680 * 4320), env()[kept])
+    assert env(media={"video_pixels": 1, "image_tokens": 100})[frame] == str(100 * 28 * 28)
+    assert frame not in env("demo")
+
+
 def test_extra_variables_do_not_replace_the_plans() -> None:
     conf = {"extra_env": {"HF_HUB_OFFLINE": "0", "VLLM_HOST_IP": "6.6.6.6", "MAX_JOBS": "4"}}
     merged = env(engine=conf)

@@ -264,6 +264,7 @@ def test_every_setting_of_the_engine_is_carried() -> None:
         {"licenses": {"accept": []}},
         {"media": {"max_frames": 33}},
         {"media": {"cache_gib": 3.3}},
+        {"media": {"video_pixels": 33}},
         {"thinking": {"parser": None}},
         {"api": {"key_file": "/k"}},
         {"api": {"port": 33}},
