@@ -28,6 +28,7 @@ LONG: Tree = {
         "max_num_seqs": 4,
         "max_num_batched_tokens": 1024,
         "prefix_caching": True,
+        "default_max_tokens": 32_768,
     },
     "kv": {"dtype": "fp8", "gpu_memory_utilization": 0.87},
     "spec": {"method": "dflash"},  # 7 tokens a step; a number here would bind mtp as well

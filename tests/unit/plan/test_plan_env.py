@@ -115,8 +115,9 @@ def test_the_plugin_gets_what_vllm_has_no_flag_for() -> None:
     }
     assert overlay["api"]["media"].items() >= {("images", 4), ("image_mib", 10), ("urls", False)}
     assert overlay["api"]["media"]["request_image_tokens"] is None
-    long = json.loads(env("long")["GLM53_OVERLAY"])["api"]["media"]
-    assert long["request_image_tokens"] == 16_384
+    long = json.loads(env("long")["GLM53_OVERLAY"])["api"]
+    assert long["media"]["request_image_tokens"] == 16_384
+    assert long["default_max_tokens"] == 32_768
     text_only = json.loads(env(media={"enable": False})["GLM53_OVERLAY"])["api"]["media"]
     assert (text_only["images"], text_only["videos"]) == (0, 0)
     own = json.loads(env(thinking={"chat_template": "/t.jinja"})["GLM53_OVERLAY"])["api"]
