@@ -75,6 +75,17 @@ def _cache(folder: str, *, cuda_only: bool = False) -> Callable[[Config], str | 
     return value
 
 
+def _allocator(config: Config) -> str | None:
+    """Return how torch takes memory: in segments that grow, as the vLLM recipe does.
+
+    In unified memory, what torch reserves and cannot use for its gaps is missing elsewhere. vLLM
+    refuses it beside a KV connector (config/vllm.py), which only more arguments can ask for.
+    """
+    names = [word.replace("_", "-") for word in config.engine.extra_args]
+    connector = any(name.startswith(("--kv-transfer", "--kv-offloading")) for name in names)
+    return None if connector else _cuda_only("expandable_segments:True", config)
+
+
 def _largest_frame(config: Config) -> int:
     """Return the pixels of the largest picture that is decoded.
 
@@ -222,6 +233,7 @@ COMMON = (
     # Two ranks on a CPU compile their embedding even when eager, with a g++ that a plain Debian
     # lacks: the first request then ends in a 500.
     Variable("TORCHDYNAMO_DISABLE", _on_cpu("1")),
+    Variable("PYTORCH_CUDA_ALLOC_CONF", _allocator, ("engine.extra_args",)),
     # NCCL as the vLLM recipe sets it for its GB10 pairs: RoCE v2, no silent fall-back to TCP, rails
     # kept apart, no NVLink features, no CUDA virtual memory. Not measured by this project.
     Variable("NCCL_NET", _over_rdma("IB")),

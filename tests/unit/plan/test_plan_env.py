@@ -32,6 +32,13 @@ def test_timeouts() -> None:
     assert timeout == "45"
 
 
+def test_torch_grows_its_blocks_on_a_gpu_alone() -> None:
+    assert env()["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
+    assert "PYTORCH_CUDA_ALLOC_CONF" not in env("demo")
+    connected = env(engine={"extra_args": ["--kv_transfer_config", "{}"]})
+    assert "PYTORCH_CUDA_ALLOC_CONF" not in connected
+
+
 def test_nccl_between_sparks() -> None:
     nccl = {name: value for name, value in env().items() if name.startswith("NCCL_")}
     assert nccl == {
