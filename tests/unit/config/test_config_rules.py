@@ -58,7 +58,8 @@ BAD: list[tuple[str, list[str]]] = [
     ("loopback", []),
     ("host-in-brackets", ["api.host='[::1]'"]),
     ("media-profiling", ["media.skip_profiling=false"]),
-    ("media-budget", ["media.images=100", "serve.max_model_len=850000"]),
+    ("media-budget", ["media.images=104", "serve.max_model_len=850000"]),
+    ("media-budget", ["media.request_image_tokens=8192", "serve.max_model_len=32000"]),
     ("media-hosts", ["media.urls=true"]),
     ("key-in-argv", [args("--api-key", "sk-EXAMPLE")]),
     ("key-in-argv", [args("--api_key=sk-EXAMPLE")]),
@@ -165,6 +166,11 @@ GOOD: dict[str, list[list[str]]] = {
     "open": [["api.open=true"]],
     "loopback": [["api.host=192.0.2.7"]],
     "media-profiling": [["media.skip_profiling=false", "media.enable=false"]],
+    "media-budget": [
+        ["media.images=103", "serve.max_model_len=850000"],
+        ["media.images=500", "media.request_image_tokens=16384"],
+        ["media.images=500", "media.enable=false"],
+    ],
     "media-hosts": [["media.urls=true", "media.url_domains=[example.org]"]],
     "owned-flag": [
         [args("--seed", "-1")],
@@ -235,9 +241,9 @@ def test_the_profiles_break_nothing() -> None:
         (["spec.draft_attention=TRITON_ATTN"], "CFG_FORBIDDEN", ["TRITON_ATTN", "draft"]),
         (["media.skip_profiling=false"], "CFG_FORBIDDEN", ["SKIP_MM_PROFILING"]),
         (
-            ["media.images=100", "serve.max_model_len=850000"],
+            ["media.images=200", "serve.max_model_len=850000"],
             "CFG_MM_BUDGET",
-            ["100", "8000", "850000"],
+            ["200", "409600", "850000"],
         ),
         (["api.host=0.0.0.0"], "API_NO_KEY", ["0.0.0.0", "8888"]),
         ([args("--api-key", "sk-EXAMPLE")], "API_KEY_IN_ARGV", ["VLLM_API_KEY"]),
