@@ -63,12 +63,6 @@ def _utilization(config: Config) -> Iterator[str]:
         yield f"kv.gpu_memory_utilization is {share}"
 
 
-def _long_window(config: Config) -> Iterator[str]:
-    window = config.serve.max_model_len
-    if on_cuda(config) and config.kv.bytes is None and window > 900_000:
-        yield f"serve.max_model_len is {window}"
-
-
 def _graph_sizes(config: Config) -> Iterator[str]:
     width = config.spec_tokens + 1
     needed = {width * seqs for seqs in range(1, config.serve.max_num_seqs + 1)}
@@ -156,16 +150,6 @@ RULES: tuple[Rule, ...] = (
         _utilization,
         "a prefill of 256k tokens has crashed a head at 0.87, and 0.88 started once in four tries.",
         "Use 0.85, or fix the cache with kv.bytes.",
-        Severity.WARN,
-    ),
-    Rule(
-        "long-window",
-        "CFG_MEMORY",
-        ("serve.max_model_len",),
-        _long_window,
-        "the vLLM recipe's KV pool at 0.87 held 982612 tokens and could not hold one request of "
-        "1M.",
-        "Use 900000, or size the cache with kv.bytes.",
         Severity.WARN,
     ),
     Rule(

@@ -72,12 +72,6 @@ in
     lib.optional (onCuda config && config.kv.bytes == null && config.kv.gpu_memory_utilization > 0.86)
       "kv.gpu_memory_utilization is ${number config.kv.gpu_memory_utilization}";
 
-  long-window =
-    config:
-    lib.optional (
-      onCuda config && config.kv.bytes == null && config.serve.max_model_len > 900000
-    ) "serve.max_model_len is ${toString config.serve.max_model_len}";
-
   graph-sizes =
     config:
     let

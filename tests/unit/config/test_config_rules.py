@@ -121,7 +121,6 @@ BAD: list[tuple[str, list[str]]] = [
     ("checkpoint-licence", ["licenses.accept=[CC-BY-NC-ND-4.0]"]),
     ("draft-licence", ["licenses.accept=[ShapleyMCG-1.0]"]),
     ("utilization", ["kv.gpu_memory_utilization=0.87"]),
-    ("long-window", ["serve.max_model_len=1000000"]),
     ("canary-window", ["serve.max_model_len=64"]),
     ("canary-short", ["canary.max_tokens=2"]),
     ("secret-path", ["api.key_file=sk-EXAMPLE"]),
@@ -193,7 +192,6 @@ GOOD: dict[str, list[list[str]]] = {
     "checkpoint-licence": [["licenses.accept=[]", "weights.source=local"]],
     "draft-licence": [["licenses.accept=[ShapleyMCG-1.0]", "spec.method=mtp"]],
     "utilization": [["kv.bytes=15032385536"], ["kv.gpu_memory_utilization=0.86"]],
-    "long-window": [["serve.max_model_len=1000000", "kv.bytes=15032385536"]],
     "step-before-stage": [
         ["engine.execute_timeout_seconds=600"],
         ["engine.execute_timeout_seconds=240", "warmup.enable=false"],
@@ -229,6 +227,13 @@ def test_the_profiles_break_nothing() -> None:
         assert [f for f in check(config) if f.severity == "fail"] == []
     demo = load(overrides=["profile=demo"], environ={}).config
     assert {f.code for f in check(demo)} == {"API_LOOPBACK"}
+
+
+def test_profile_long_warns_of_its_share_of_memory_alone() -> None:
+    """Its window fits, as `plan` computes, and its images share their tokens."""
+    words = [*VALID, "profile=long"]
+    found = {rule.name for rule, _ in violations(given(*words).config)}
+    assert found == {"utilization", "loopback"}
 
 
 @pytest.mark.parametrize(
