@@ -20,6 +20,7 @@ from glm53ctl.config.recipes.values import HANDLERS, JUDGED_WORD_BY_WORD, same
 from glm53ctl.config.recipes.work import Note, Verdict, Work
 from glm53ctl.config.validation import nested
 from glm53ctl.errors import UserError
+from glm53ctl.plan.owned import owned_env
 
 
 @dataclass
@@ -54,6 +55,8 @@ def _reason_for_none(work: Work, name: str) -> str | None:
     """Return why a known name has no setting, None for an unknown name."""
     if work.recipe is Recipe.TENSORFOLD and name in names.OF_TENSORFOLD:
         return names.OF_TENSORFOLD[name]
+    if name in owned_env() and name not in NO_COUNTERPART:
+        return names.OWNED
     families = (why for start, why in names.FAMILIES if name.startswith(start))
     return NO_COUNTERPART.get(name) or next(families, None)
 

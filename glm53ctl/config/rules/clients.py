@@ -7,9 +7,6 @@ from glm53ctl.config.rules.base import Rule, on_cuda
 from glm53ctl.config.schema import Config
 from glm53ctl.findings import Severity
 
-LARGEST_IMAGE_TOKENS = 8000
-"""What the checkpoint's image processor may make of one image."""
-
 
 def _without_key(config: Config) -> bool:
     return config.api.key_file is None
@@ -64,9 +61,12 @@ def _profiling(config: Config) -> Iterator[str]:
 
 
 def _media_budget(config: Config) -> Iterator[str]:
-    images, window = config.media.images, config.serve.max_model_len
-    if config.media.enable and images * LARGEST_IMAGE_TOKENS * 4 > window:
-        yield f"{images} images of up to {LARGEST_IMAGE_TOKENS} tokens in a window of {window}"
+    media, window = config.media, config.serve.max_model_len
+    tokens = media.images * media.image_tokens
+    if media.request_image_tokens is not None:
+        tokens = min(tokens, media.request_image_tokens)
+    if media.enable and tokens * 4 > window:
+        yield f"{media.images} images of up to {tokens} tokens in all in a window of {window}"
 
 
 def _any_media_host(config: Config) -> Iterator[str]:
@@ -132,11 +132,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "media-budget",
         "CFG_MM_BUDGET",
-        ("media.images",),
+        ("media.images", "media.image_tokens", "media.request_image_tokens"),
         _media_budget,
         "images alone could take more than a quarter of the window, and no memory is reserved "
         "for them.",
-        "Lower media.images.",
+        "Lower media.images, or say media.request_image_tokens.",
         Severity.WARN,
     ),
     Rule(
