@@ -4,7 +4,7 @@ let
   inherit (pkgs) lib;
 
   # Both machines are built, copied to and switched before either rank is restarted: a pair of two
-  # generations refuses to serve (PAIR_CLOSURE, PAIR_CONFIG).
+  # generations refuses to serve (PAIR_CLOSURE, PAIR_CONFIG). Switching restarts no weights either.
   deploy = pkgs.writeShellApplication {
     name = "deploy";
     runtimeInputs = [ pkgs.openssh ];
@@ -34,7 +34,7 @@ let
           fi
         done
         for host in "$worker" "$head"; do
-          ssh "root@$host" systemctl restart --no-block glm53.target
+          ssh "root@$host" systemctl restart --no-block glm53.target glm53-weights.service
         done
         exec ssh -t "root@$head" glm53ctl status --watch
       fi

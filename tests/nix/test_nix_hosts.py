@@ -196,7 +196,16 @@ def test_a_rank_finds_what_it_compiles_with(name: str, rank: int, hosts: dict[st
     assert words["FLASHINFER_CUDA_ARCH_LIST"] == words["TORCH_CUDA_ARCH_LIST"] == "12.1a"
     for variable in ("LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH"):
         assert words[variable] == "/run/opengl-driver/lib"
-    assert "X-RestartIfChanged=false" in text
+
+
+@pytest.mark.parametrize(("name", "rank"), RANK.items())
+def test_a_switch_waits_for_nothing_that_waits_for_the_other_machine(
+    name: str, rank: int, hosts: dict[str, Any]
+) -> None:
+    for unit in (f"glm53-rank{rank}.service", "glm53-weights.service"):
+        text = hosts[name]["units"][unit]["text"]
+        assert "X-RestartIfChanged=false\n" in text
+        assert "X-Restart-Triggers" not in text
 
 
 @pytest.mark.parametrize(("name", "rank"), RANK.items())

@@ -375,7 +375,7 @@ def test_a_pair_with_another_kernel_is_not_restarted(
         assert "systemctl" not in asked
     else:
         assert done.returncode == 0, done.stderr
-        assert asked.count("systemctl restart --no-block glm53.target") == 2
+        assert asked.count("systemctl restart --no-block glm53.target glm53-weights.service\n") == 2
         assert "root@head glm53ctl status --watch" in asked
 
 
