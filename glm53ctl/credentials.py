@@ -11,6 +11,11 @@ PREFIX = "glm53."
 """The units load `glm53.api-key` from the store as `api-key`: see services/."""
 
 
+def stored(name: str, store: Path = STORE) -> Path:
+    """Return where an operator puts a credential."""
+    return store / f"{PREFIX}{name}"
+
+
 def find(name: str, environ: Mapping[str, str], store: Path = STORE) -> Path | None:
     """Return the file of a credential; None when there is none, or none that this user may see.
 
@@ -18,7 +23,7 @@ def find(name: str, environ: Mapping[str, str], store: Path = STORE) -> Path | N
     no such directory and looks where the unit's come from.
     """
     directory = environ.get("CREDENTIALS_DIRECTORY")
-    path = Path(directory, name) if directory else store / f"{PREFIX}{name}"
+    path = Path(directory, name) if directory else stored(name, store)
     try:
         return path if path.exists() else None
     except OSError:
