@@ -254,15 +254,20 @@ def status(
 
 @app.command()
 def logs(
-    number: Annotated[int, typer.Argument(metavar="[RANK]", min=0, max=3)] = 0,
+    number: Annotated[
+        int | None, typer.Argument(metavar="[RANK]", min=0, max=3, help="Left out, this host's.")
+    ] = None,
     config: ConfigOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Lines to begin with.")] = 100,
 ) -> None:
     """Print what the engine of a rank on this host said, in its newest epoch."""
+    from glm53ctl.facts.here import rank_here
     from glm53ctl.status.logs import read_log
 
-    for line in read_log(_look_up(config), number, lines, follow=follow):
+    settings = _look_up(config)
+    rank = number if number is not None else rank_here(settings) or 0
+    for line in read_log(settings, rank, lines, follow=follow):
         print(line)
 
 
@@ -275,11 +280,13 @@ def ask(
 ) -> None:
     """Ask the pair and stream its answer."""
     from glm53ctl.api import Question, authorization, stream_answer
+    from glm53ctl.facts.here import require_head
     from glm53ctl.plan import plan_rank, read_secrets
     from glm53ctl.plan.ranks import API_KEY
 
     settings = _look_up(config)
     plan = plan_rank(settings, 0)
+    require_head(settings, plan.base_url or "")
     key = read_secrets(plan, os.environ).get(API_KEY)
     headers = authorization(key)
     question = Question(text, max_tokens, think=think)
