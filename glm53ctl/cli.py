@@ -16,7 +16,7 @@ import typer
 
 from glm53ctl.budget.commands import plan_command
 from glm53ctl.config.schema import Config, Paths, Watchdog
-from glm53ctl.config.sources import Loaded, load
+from glm53ctl.config.sources import ConfigError, Loaded, load
 from glm53ctl.errors import EXIT_BAD_INPUT, EXIT_NOT_READY, UserError
 from glm53ctl.options import ConfigOption, JsonOption
 from glm53ctl.rooms import Program
@@ -155,7 +155,12 @@ def down(config: ConfigOption = None) -> None:
     """Stop the pair; running requests may finish."""
     from glm53ctl.supervise.orders import stop
 
-    stop(_look_up(config))
+    try:
+        settings = _look_up(config)
+    except ConfigError as error:  # the pair may serve all the same, with what it has read
+        error.fix = f"{error.fix} To stop without it: `systemctl stop glm53.target`.".lstrip()
+        raise
+    stop(settings)
     out().print("stopped")
 
 

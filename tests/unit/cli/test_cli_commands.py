@@ -97,6 +97,13 @@ def test_logs_are_printed_as_they_are(run, config, tmp_path):
     assert run("logs", "1", "-n", "1", "-c", config) == (0, "3\n", "")
 
 
+def test_a_pair_can_be_stopped_with_a_mistake_in_its_configuration(run, config):
+    config.write_text("sevre: {}\nprofile: demo\n")
+    said = run("down", "-c", config)
+    assert said.code == 2
+    assert said.err.endswith("To stop without it: `systemctl stop glm53.target`.\n")
+
+
 @pytest.fixture
 def worker(monkeypatch, config, settings):
     """The configuration of a pair of two hosts, on its worker."""
