@@ -205,6 +205,11 @@ def test_an_open_address_stays_with_a_key_alone(key: str, stays: bool) -> None:
     assert (Verdict.FORBIDDEN in verdicts(imported)["HOST"]) is not stays
 
 
+def test_how_to_say_an_address_that_the_file_lacks() -> None:
+    told = {note.key: note.reason for note in import_recipe(LOCAL_SH, "local.sh").notes}
+    assert told["nodes"].endswith("say it with --head-address ADDRESS, or write `nodes` yourself")
+
+
 def test_secrets_are_never_printed() -> None:
     extra = (
         "GHCR_TOKEN=ghp_not-for-you\nMY_PASSWORD=not-for-you\nEXTRA_ARGS='--api-key not-for-you'\n"
