@@ -80,11 +80,12 @@ WORDS: Mapping[str, Mapping[str, str]] = {
 INVERTED = frozenset({"LANGUAGE_MODEL_ONLY"})
 """Switches that say the opposite of their setting."""
 
-SECRETS: Mapping[str, tuple[str, str]] = {
-    "VLLM_API_KEY": ("api.key_file", "/etc/glm53/api-key"),
-    "HF_TOKEN": ("weights.token_file", "/etc/glm53/hf-token"),
-}
-"""Secrets, the setting that names their file, and the file to put them into."""
+SECRETS: Mapping[str, str] = {"VLLM_API_KEY": "api-key", "HF_TOKEN": "hf-token"}
+"""Secrets, and the credential that each is here.
+
+No setting is made of them: a file that the service may read itself has to belong to it, and one in
+the credential store is handed to it by systemd.
+"""
 
 NODE_NAMES = frozenset(
     {

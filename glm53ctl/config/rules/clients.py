@@ -5,7 +5,10 @@ from ipaddress import ip_address
 
 from glm53ctl.config.rules.base import Rule, on_cuda
 from glm53ctl.config.schema import Config
+from glm53ctl.credentials import stored
 from glm53ctl.findings import Severity
+
+_PUT = f"Put a key into {stored('api-key')} (with NixOS, say so in credentials.apiKey)"
 
 
 def _without_key(config: Config) -> bool:
@@ -81,7 +84,7 @@ RULES: tuple[Rule, ...] = (
         ("api.host",),
         _wildcard_without_key,
         "everybody who reaches this machine could use the server and read its prompts.",
-        "Set api.key_file, or api.host to one address, or say api.open: true.",
+        f"{_PUT}, or set api.host to one address, or say api.open: true.",
         waived_by="api-key",
     ),
     Rule(
@@ -90,7 +93,7 @@ RULES: tuple[Rule, ...] = (
         ("api.host",),
         _lan_without_key,
         "everybody on that network can use the server.",
-        "Set api.key_file, or say api.open: true.",
+        f"{_PUT}, or say api.open: true.",
         Severity.WARN,
         waived_by="api-key",
     ),
@@ -100,7 +103,7 @@ RULES: tuple[Rule, ...] = (
         ("api.open",),
         _said_open,
         "the server answers everybody who reaches it, as asked for.",
-        "Set api.key_file when that changes.",
+        f"{_PUT} when that changes.",
         Severity.WARN,
         waived_by="api-key",
     ),

@@ -71,7 +71,9 @@ fi
 
 def valid(imported: Imported, path: Path) -> Config:
     path.write_text(imported.to_yaml())
-    return load(path, overrides=[ACCEPTED], environ={}).config
+    path.with_name("api-key").touch()  # where the notes say to put it
+    environ = {"CREDENTIALS_DIRECTORY": str(path.parent)}
+    return load(path, overrides=[ACCEPTED], environ=environ).config
 
 
 def verdicts(imported: Imported) -> dict[str, set[Verdict]]:
@@ -93,8 +95,8 @@ def test_an_env_file_becomes_a_configuration(tmp_path: Path) -> None:
         4,
     )
     assert (config.api.host, config.api.port) == ("0.0.0.0", 9000)
-    assert config.api.key_file == "/etc/glm53/api-key"
-    assert config.weights.token_file == "/etc/glm53/hf-token"
+    assert config.api.key_file is None
+    assert config.weights.token_file is None
     assert config.serve.max_model_len == 850_000
     assert config.serve.max_num_seqs == 2
     assert config.serve.max_num_batched_tokens == 1024
@@ -197,6 +199,27 @@ def test_nothing_is_ever_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     imported = import_recipe(text, ".env")
     assert list(tmp_path.iterdir()) == []
     assert {note.verdict for note in imported.notes if note.line} == {Verdict.NOT_READ}
+
+
+def test_a_secret_is_put_where_systemd_takes_it_from() -> None:
+    """The service's user cannot read a file of root; a credential needs no setting."""
+    text, lines = render_imported(import_recipe(ENV, ".env"))
+    assert "_file" not in text
+    for name, file in (("VLLM_API_KEY", "glm53.api-key"), ("HF_TOKEN", "glm53.hf-token")):
+        (said,) = (line for line in lines if f": {name}: " in line)
+        assert said.endswith(f"secret: put it into /etc/credstore/{file} (mode 0600) on the head")
+
+
+@pytest.mark.parametrize(("key", "stays"), [("VLLM_API_KEY=x\n", True), ("", False)])
+def test_an_open_address_stays_with_a_key_alone(key: str, stays: bool) -> None:
+    imported = import_recipe(f"{NODE_LINES}HOST=0.0.0.0\n{key}", ".env")
+    assert ("host" in imported.to_yaml()) is stays
+    assert (Verdict.FORBIDDEN in verdicts(imported)["HOST"]) is not stays
+
+
+def test_how_to_say_an_address_that_the_file_lacks() -> None:
+    told = {note.key: note.reason for note in import_recipe(LOCAL_SH, "local.sh").notes}
+    assert told["nodes"].endswith("say it with --head-address ADDRESS, or write `nodes` yourself")
 
 
 def test_secrets_are_never_printed() -> None:
