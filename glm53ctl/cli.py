@@ -16,7 +16,7 @@ import typer
 
 from glm53ctl.budget.commands import plan_command
 from glm53ctl.config.schema import Config, Paths, Watchdog
-from glm53ctl.config.sources import Loaded, load
+from glm53ctl.config.sources import ConfigError, Loaded, load
 from glm53ctl.errors import EXIT_BAD_INPUT, EXIT_NOT_READY, UserError
 from glm53ctl.options import ConfigOption, JsonOption
 from glm53ctl.rooms import Program
@@ -155,7 +155,12 @@ def down(config: ConfigOption = None) -> None:
     """Stop the pair; running requests may finish."""
     from glm53ctl.supervise.orders import stop
 
-    stop(_look_up(config))
+    try:
+        settings = _look_up(config)
+    except ConfigError as error:  # the pair may serve all the same, with what it has read
+        error.fix = f"{error.fix} To stop without it: `systemctl stop glm53.target`.".lstrip()
+        raise
+    stop(settings)
     out().print("stopped")
 
 
@@ -254,15 +259,20 @@ def status(
 
 @app.command()
 def logs(
-    number: Annotated[int, typer.Argument(metavar="[RANK]", min=0, max=3)] = 0,
+    number: Annotated[
+        int | None, typer.Argument(metavar="[RANK]", min=0, max=3, help="Left out, this host's.")
+    ] = None,
     config: ConfigOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Lines to begin with.")] = 100,
 ) -> None:
     """Print what the engine of a rank on this host said, in its newest epoch."""
+    from glm53ctl.facts.here import rank_here
     from glm53ctl.status.logs import read_log
 
-    for line in read_log(_look_up(config), number, lines, follow=follow):
+    settings = _look_up(config)
+    rank = number if number is not None else rank_here(settings) or 0
+    for line in read_log(settings, rank, lines, follow=follow):
         print(line)
 
 
@@ -275,11 +285,13 @@ def ask(
 ) -> None:
     """Ask the pair and stream its answer."""
     from glm53ctl.api import Question, authorization, stream_answer
+    from glm53ctl.facts.here import require_head
     from glm53ctl.plan import plan_rank, read_secrets
     from glm53ctl.plan.ranks import API_KEY
 
     settings = _look_up(config)
     plan = plan_rank(settings, 0)
+    require_head(settings, plan.base_url or "")
     key = read_secrets(plan, os.environ).get(API_KEY)
     headers = authorization(key)
     question = Question(text, max_tokens, think=think)

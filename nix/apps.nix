@@ -4,7 +4,7 @@ let
   inherit (pkgs) lib;
 
   # Both machines are built, copied to and switched before either rank is restarted: a pair of two
-  # generations refuses to serve (PAIR_CLOSURE, PAIR_CONFIG).
+  # generations refuses to serve (PAIR_CLOSURE, PAIR_CONFIG). Switching restarts no weights either.
   deploy = pkgs.writeShellApplication {
     name = "deploy";
     runtimeInputs = [ pkgs.openssh ];
@@ -32,9 +32,16 @@ let
             echo "DEPLOY_REBOOT: $host runs another kernel or NVIDIA driver than it was switched to: reboot both machines." >&2
             exit 1
           fi
+          # A device gets its name at boot: after the cable has moved there is none by the rail's name.
+          booted=$(ssh "root@$host" 'cat /run/booted-system/etc/systemd/network/10-glm53-rail*.link 2>/dev/null || true')
+          current=$(ssh "root@$host" 'cat /run/current-system/etc/systemd/network/10-glm53-rail*.link 2>/dev/null || true')
+          if [ "$booted" != "$current" ]; then
+            echo "DEPLOY_REBOOT: $host has other rails than it booted with: reboot both machines." >&2
+            exit 1
+          fi
         done
         for host in "$worker" "$head"; do
-          ssh "root@$host" systemctl restart --no-block glm53.target
+          ssh "root@$host" systemctl restart --no-block glm53.target glm53-weights.service
         done
         exec ssh -t "root@$head" glm53ctl status --watch
       fi

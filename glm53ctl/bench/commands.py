@@ -100,11 +100,13 @@ def _target(
     if url is None:
         from glm53ctl.config.sources import digest as digest_of
         from glm53ctl.config.sources import load
+        from glm53ctl.facts.here import require_head
         from glm53ctl.plan import plan_rank, read_secrets
         from glm53ctl.plan.ranks import API_KEY
 
         settings = load(config, rules=False).config
         plan = plan_rank(settings, 0)
+        require_head(settings, plan.base_url or "")
         url, model = plan.base_url or "", model or settings.serve.model_name
         key = key or read_secrets(plan, os.environ).get(API_KEY)
         digest, ledger = digest_of(settings), Path(settings.paths.state_dir) / NAME

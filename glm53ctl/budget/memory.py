@@ -10,7 +10,7 @@ from glm53ctl.budget.settings import Settings
 
 MIB = 2**20
 CONTEXT_BYTES = 400 * MIB
-"""CUDA context, NCCL and libraries. Estimated: the one constant fitted to a published pool."""
+"""CUDA context, NCCL and libraries. Estimated."""
 ACTIVATION_BYTES = 130 * 1024
 """A token of a batch: four residual streams and a dense MLP. Estimated."""
 GRAPH_BYTES = round(2.43 * GIB)
@@ -81,14 +81,15 @@ def _lines(settings: Settings, machine: Machine) -> Iterator[Line]:
 def exl3_bytes(batch: int, machine: Machine) -> int:
     """Return the temporaries of the routed experts, shared by all layers (docs/exl3.md).
 
-    20 MiB for each group of eight multiprocessors, 10 MiB for small batches, 128 KiB of results
-    a token; where long batches are unpacked, those results are of 1024 tokens and the unpacked
-    block comes with 48 KiB a token.
+    10 MiB for small batches; for each token 20 KiB in each group of eight multiprocessors and
+    128 KiB of results. Where long batches are unpacked, all that is of 1024 tokens, the results at
+    half their size of the whole batch if that is more, and the unpacked block comes with 16 KiB a
+    token.
     """
-    fixed = (machine.multiprocessors // 8 * 20 + 10) * MIB
+    groups, kib = machine.multiprocessors // 8, 1024
     if batch <= 1024 or not machine.unpacks:
-        return fixed + batch * 128 * 1024
-    return fixed + 128 * MIB + 1008 * MIB + batch * 48 * 1024
+        return 10 * MIB + batch * (groups * 20 + 128) * kib
+    return (10 + groups * 20 + 1008) * MIB + (max(2048, batch) * 64 + batch * 16) * kib
 
 
 def indexer_rows_bytes(settings: Settings) -> int:

@@ -65,7 +65,7 @@ def _pools() -> Iterator[Row]:
     whole = budget(at_850k, GB10)
     yield Row(
         "seed 1, K02", "pool, GiB, 0.87", 15.67, whole.pool.nbytes / GIB,
-        "850k, 7168; context and collectives, of the whole memory model", fitted=True,
+        "850k, 7168; of the whole memory model, with our experts' workspace",
     )  # fmt: skip
     yield Row("seed 1, K02", "pool, tokens, 0.87", 982_612, whole.pool.tokens, "850k, 7168")
     literal = pool(RECIPE, GB10, round(15.67 * GIB))

@@ -6,9 +6,10 @@ import json
 import os
 import platform
 import pwd
+import re
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from glm53ctl import __version__, credentials
 from glm53ctl.bench import ledger
 from glm53ctl.bundle import allowed
 from glm53ctl.bundle.logs import shown
-from glm53ctl.config.schema import Config
-from glm53ctl.config.sources import Loaded
+from glm53ctl.config.schema import Config, Paths
+from glm53ctl.config.sources import ConfigError, Loaded
 from glm53ctl.errors import UserError
 from glm53ctl.facts.host import Unknown, run_program
 from glm53ctl.facts.node import probe_node
@@ -31,6 +32,8 @@ UNITS = (
     *("glm53.target", "glm53-rank0.service", "glm53-rank1.service", "glm53-weights.service"),
     *("glm53-watchdog.service", "glm53-bus.socket", "glm53-prepare.service"),
 )
+_NAMED = re.compile(r"""\bname["']?\s*:\s*["']?([\w.-]+)""")
+_SECRET_FILE = re.compile(r"""(?:key|token)_file["']?\s*:\s*["']?([^\n"',}]+)""", re.IGNORECASE)
 FEWEST_LETTERS = 3
 """Of a name that is replaced wherever it stands; shorter ones are in every other word."""
 README = """\
@@ -69,7 +72,19 @@ class Bundle:
 
 def redactor_of(config: Config, environ: Mapping[str, str] = os.environ) -> Redactor:
     """Return a redactor that knows this host's secrets, as far as this user may read them."""
-    names = {node.name: f"(node {rank})" for rank, node in enumerate(config.nodes)}
+    named = (config.link.token_file, config.api.key_file, config.weights.token_file)
+    return _redactor([node.name for node in config.nodes], [n for n in named if n], environ)
+
+
+def redactor_of_text(text: str, environ: Mapping[str, str] = os.environ) -> Redactor:
+    """Return the same for a configuration that cannot be used: names and files as they stand."""
+    own = [f"{name}: {value}" for name, value in environ.items() if name.startswith("GLM53_")]
+    said = "\n".join([text, *own])
+    return _redactor(_NAMED.findall(said), _SECRET_FILE.findall(said), environ)
+
+
+def _redactor(nodes: Sequence[str], files: Sequence[str], environ: Mapping[str, str]) -> Redactor:
+    names = {node: f"(node {rank})" for rank, node in enumerate(dict.fromkeys(nodes))}
     hosts = {socket.gethostname(), socket.gethostname().partition(".")[0]} - names.keys()
     names |= {host: f"(host {number})" for number, host in enumerate(sorted(hosts), 1)}
     people = {user.pw_name for user in pwd.getpwall() if 1000 <= user.pw_uid < 60_000}
@@ -77,7 +92,7 @@ def redactor_of(config: Config, environ: Mapping[str, str] = os.environ) -> Reda
     names |= {name: f"(user {number})" for number, name in enumerate(sorted(people - {""}), 1)}
     known = {name: alias for name, alias in names.items() if len(name) >= FEWEST_LETTERS}
     longest = dict(sorted(known.items(), key=lambda item: -len(item[0])))
-    return Redactor(tuple(_secrets(config, environ)), longest)
+    return Redactor(tuple(_secrets(files, environ)), longest)
 
 
 def _own_name() -> str:
@@ -87,11 +102,10 @@ def _own_name() -> str:
         return ""
 
 
-def _secrets(config: Config, environ: Mapping[str, str]) -> Iterator[str]:
+def _secrets(named: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the secrets of this host that can be read: they must be in no bundle, in no shape."""
     files = [credentials.find(name, environ) for name in credentials.NAMES]
-    named = (config.link.token_file, config.api.key_file, config.weights.token_file)
-    for file in [*files, *(Path(name) for name in named if name)]:
+    for file in [*files, *map(Path, named)]:
         if file is not None:
             with contextlib.suppress(OSError, UnicodeDecodeError):
                 yield from (word for word in file.read_text().split() if len(word) > FEWEST_LETTERS)
@@ -103,16 +117,36 @@ def collect(loaded: Loaded, rank: int, lines: int, redactor: Redactor) -> dict[s
     What cannot be read is missing, and says why; a bundle is wanted most when much is broken.
     """
     config = loaded.config
-    bundle = Bundle(redactor)
-    bundle.add("README", README)
-    bundle.add_json("versions.json", _versions())
+    bundle = _begun(redactor)
     bundle.add_json("config.json", _config(loaded))
     facts = probe_node(config, rank).model_dump(mode="json")
     bundle.add_json("facts.json", allowed.picked(facts, allowed.FACTS))
     with contextlib.suppress(UserError):  # the sockets are another user's
         status = gather(config).model_dump(mode="json")
         bundle.add_json("status.json", allowed.picked(status, allowed.STATUS))
-    state = Path(config.paths.state_dir)
+    _add_history(bundle, Path(config.paths.state_dir), lines)
+    return bundle.members
+
+
+def collect_unconfigured(error: ConfigError, lines: int, redactor: Redactor) -> dict[str, str]:
+    """Return what a bundle can hold of a host whose configuration cannot be used, and why not.
+
+    What ran before the mistake was made is in the default places.
+    """
+    bundle = _begun(redactor)
+    bundle.add("config.txt", "".join(f"{finding.sentence()}\n" for finding in error.findings))
+    _add_history(bundle, Path(Paths().state_dir), lines)
+    return bundle.members
+
+
+def _begun(redactor: Redactor) -> Bundle:
+    bundle = Bundle(redactor)
+    bundle.add("README", README)
+    bundle.add_json("versions.json", _versions())
+    return bundle
+
+
+def _add_history(bundle: Bundle, state: Path, lines: int) -> None:
     _add_records(bundle, state)
     for file in sorted((state / "logs").glob("*.log")):
         bundle.add(f"logs/{file.name}", "\n".join(shown(_tail(file, lines))) + "\n")
@@ -123,7 +157,6 @@ def collect(loaded: Loaded, rank: int, lines: int, redactor: Redactor) -> dict[s
         )
         text = said.unknown if isinstance(said, Unknown) else "\n".join(shown(said.splitlines()))
         bundle.add(f"journal/{unit}.txt", text + "\n")
-    return bundle.members
 
 
 def _versions() -> dict[str, JsonValue]:

@@ -1,6 +1,7 @@
 """`glm53ctl support-bundle`: parse, call, print."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,14 +27,8 @@ def bundle_command(
     lines: Annotated[int, typer.Option(min=1, help="Lines of each log.")] = 2000,
 ) -> None:
     """Pack what a stranger needs to help: without keys, prompts, addresses and names."""
-    from glm53ctl.bundle.collect import collect, redactor_of
-    from glm53ctl.config.sources import load
-    from glm53ctl.facts.here import require_rank
-
-    loaded = load(config, rules=False)
-    here = require_rank(loaded.config, rank)
     target = file or Path(time.strftime("glm53-support-%Y%m%d-%H%M%S.tar.gz"))
-    members = collect(loaded, here, lines, redactor_of(loaded.config))
+    members = _members(config, rank, lines)
     try:
         pack(target, members)
     except OSError as error:
@@ -41,6 +36,22 @@ def bundle_command(
             "FILE_REFUSED", f"{target}: {error.strerror}.", "Name another place."
         ) from error
     print(f"{target}: {len(members)} files. Look through it before you send it.")
+
+
+def _members(config: Path | None, rank: int | None, lines: int) -> "dict[str, str]":
+    from glm53ctl.bundle import collect
+    from glm53ctl.config.sources import DEFAULT_FILE, ConfigError, load
+    from glm53ctl.facts.here import require_rank
+
+    try:
+        loaded = load(config, rules=False)
+    except ConfigError as error:  # which may be why somebody asks for help
+        text = ""
+        with suppress(OSError):
+            text = (config or DEFAULT_FILE).read_text(encoding="utf-8", errors="replace")
+        return collect.collect_unconfigured(error, lines, collect.redactor_of_text(text))
+    here = require_rank(loaded.config, rank)
+    return collect.collect(loaded, here, lines, collect.redactor_of(loaded.config))
 
 
 def pack(target: Path, members: "Mapping[str, str]") -> None:

@@ -14,6 +14,7 @@ from glm53ctl.checks import CHECKS, Node, host, judge, links
 from glm53ctl.checks.fabric import Fabric, Resolution, resolve_fabric, resolve_pair
 from glm53ctl.checks.wanted import from_config, load_gib
 from glm53ctl.config.schema import Config
+from glm53ctl.errors import UserError
 from glm53ctl.facts.host import known
 from glm53ctl.facts.memory import available_gib, gib, probe_memory
 from glm53ctl.facts.network import probe_network
@@ -21,6 +22,7 @@ from glm53ctl.facts.node import NodeFacts
 from glm53ctl.facts.ports import holder, why_not
 from glm53ctl.facts.rdma import probe_rdma
 from glm53ctl.findings import Finding, Severity
+from glm53ctl.plan import plan_rank, read_secrets
 from glm53ctl.weights import verdict
 
 
@@ -32,6 +34,7 @@ def check_start(config: Config, rank: int) -> list[Finding]:
         *_engine(config),
         *verdict(config),
         *_memory(config),
+        *_secrets(config, rank),
     ]
     if rank == 0:
         findings += _ports(config)
@@ -132,6 +135,14 @@ def _memory(config: Config) -> Iterator[Finding]:
             f"{available:.1f} GiB of memory are available, {needed:.1f} are needed.",
             "Stop what else runs on this machine, or lower memory.start_gib.",
         )
+
+
+def _secrets(config: Config, rank: int) -> Iterator[Finding]:
+    """Say before a launch what it would fail on: each attempt is a loss, and many end in HELD."""
+    try:
+        read_secrets(plan_rank(config, rank), os.environ)
+    except UserError as error:
+        yield _fail(error.code, error.message, error.fix)
 
 
 def _ports(config: Config) -> Iterator[Finding]:

@@ -27,6 +27,7 @@ from glm53ctl.config.profiles import PROFILES
 from glm53ctl.config.schema import Config, Paths
 from glm53ctl.config.switched import NAME as SWITCHED_NAME
 from glm53ctl.config.switched import Switched, read_switched
+from glm53ctl.errors import UserError
 from glm53ctl.findings import Finding, Severity
 
 OVERRIDE_NAME = "override.yaml"
@@ -119,11 +120,19 @@ def _read_text(path: Path) -> str | None:
         return None
 
 
+def _of_the_service(path: Path) -> UserError:
+    """Say who may read what ranks keep: the file may be right, so it is not to be removed."""
+    fix = "Run the command as root (sudo)."
+    return UserError("CONTROL_DENIED", f"{path} belongs to the service.", fix)
+
+
 def _file(path: Path, layer: Layer, problems: Problems, *, required: bool = False) -> Leaves:
     """Return the settings of a YAML file."""
     try:
         text = _read_text(path)
     except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, PermissionError) and layer is Layer.OVERRIDE:
+            raise _of_the_service(path) from error
         what = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         fix = "Give a readable YAML file."
         problems.findings.append(fail("CFG_FILE", str(path), f"Cannot read it: {what}.", fix))
@@ -240,6 +249,8 @@ def of_switch(state_dir: str, configured: JsonValue, problems: Problems) -> Leav
     path = Path(state_dir) / SWITCHED_NAME
     try:
         switched = read_switched(path.parent)
+    except PermissionError as error:
+        raise _of_the_service(path) from error
     except (OSError, ValueError) as error:
         what = error.strerror if isinstance(error, OSError) else str(error)
         fix = "Remove it: the configuration then holds as it is written."

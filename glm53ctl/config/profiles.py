@@ -28,11 +28,19 @@ LONG: Tree = {
         "max_num_seqs": 4,
         "max_num_batched_tokens": 1024,
         "prefix_caching": True,
+        "default_max_tokens": 32_768,
     },
     "kv": {"dtype": "fp8", "gpu_memory_utilization": 0.87},
     "spec": {"method": "dflash"},  # 7 tokens a step; a number here would bind mtp as well
     "dense": "q4",  # what it saves is the room for the longer window
-    "media": {"enable": True, "images": 50, "videos": 4, "max_frames": 128, "skip_profiling": True},
+    "media": {
+        "enable": True,
+        "images": 50,
+        "videos": 4,
+        "max_frames": 128,
+        "request_image_tokens": 16_384,
+        "skip_profiling": True,
+    },
     "api": {"reasoning_field": "both", "deterministic": True},
 }
 """The figures of the TensorFold recipe: the model's whole window, more media."""

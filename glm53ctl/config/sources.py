@@ -107,7 +107,7 @@ def _judged(
         kept = [f for f in judged if not (problems.incomplete and f.code == "CFG_MISSING")]
         _raise_on_failures(problems.findings + kept)
         raise AssertionError("a layer that cannot be read is a failure of its own")
-    present = frozenset(name for name in credentials.NAMES if credentials.find(name, environ))
+    present = frozenset(name for name in credentials.NAMES if credentials.is_given(name, environ))
     present |= credentials.OF_HEAD if rank else frozenset()
     ruled = judge_rules(judged, leaves, present) if rules else []
     _raise_on_failures(problems.findings + ruled)

@@ -29,9 +29,13 @@ class OverlayReport(BaseModel):
     checks: tuple[OverlayCheck, ...]
 
 
-def command(prefix: Path, *, dense: bool = False) -> list[str]:
-    """Return what makes the overlay of the engine at `prefix` check itself."""
+def command(prefix: Path, *, dense: bool = False, device: str | None = None) -> list[str]:
+    """Return what makes the overlay of the engine at `prefix` check itself.
+
+    Without a `device` it takes the GPU if there is one, which proves nothing of one that is ill.
+    """
     words = [str(prefix / "bin/python"), "-I", "-m", "glm53_overlay.verify"]
+    words += ["--device", device] if device else []
     return [*words, "--dense"] if dense else words
 
 

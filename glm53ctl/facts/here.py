@@ -1,6 +1,7 @@
 """Which rank this host is."""
 
 import socket
+from urllib.parse import urlsplit
 
 from glm53ctl.config.schema import Config
 from glm53ctl.errors import UserError
@@ -20,6 +21,16 @@ def rank_here(config: Config) -> int | None:
     names = [node.name for node in config.nodes]
     name = socket.gethostname().partition(".")[0]
     return names.index(name) if name in names else None
+
+
+def require_head(config: Config, url: str) -> None:
+    """Refuse to ask a loopback address of a worker, where nobody listens. Raises UserError."""
+    if urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost") and rank_here(config):
+        raise UserError(
+            "API_ELSEWHERE",
+            f"this host is a worker, and the head serves ({url} is each host's own).",
+            f"Ask on {config.head.name}, or name an address of it: `glm53ctl bench ... --url`.",
+        )
 
 
 def require_rank(config: Config, rank: int | None = None) -> int:

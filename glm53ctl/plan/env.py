@@ -12,10 +12,10 @@ READY_TIMEOUT_SECONDS = 3600
 cold load on a Spark; the supervisor judges by stages and ends a start much earlier."""
 
 
-FRAME_PIXELS = 1920 * 1088
 TOKEN_PIXELS = 28 * 28
 """Of an image: as overlay/glm53_overlay/api/media.py counts."""
-DECODED_BYTES = 715_827_880
+HD_PIXELS = 1920 * 1088
+DECODED_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
@@ -75,19 +75,35 @@ def _cache(folder: str, *, cuda_only: bool = False) -> Callable[[Config], str | 
     return value
 
 
+def _allocator(config: Config) -> str | None:
+    """Return how torch takes memory: in segments that grow, as the vLLM recipe does.
+
+    In unified memory, what torch reserves and cannot use for its gaps is missing elsewhere. vLLM
+    refuses it beside a KV connector (config/vllm.py), which only more arguments can ask for.
+    """
+    names = [word.replace("_", "-") for word in config.engine.extra_args]
+    connector = any(name.startswith(("--kv-transfer", "--kv-offloading")) for name in names)
+    return None if connector else _cuda_only("expandable_segments:True", config)
+
+
 def _largest_frame(config: Config) -> int:
     """Return the pixels of the largest picture that is decoded.
 
     vLLM's own limit, 179 million, would let the 128 frames of one video take 68 GB beside the
-    weights. Images come scaled to their share of tokens; 1080p for videos.
+    weights. Images come scaled to their share of tokens.
     """
-    return max(FRAME_PIXELS, config.media.image_tokens * TOKEN_PIXELS)
+    return max(config.media.video_pixels, config.media.image_tokens * TOKEN_PIXELS)
 
 
 def _decoded_bytes(config: Config) -> int:
-    """Return what the media of one request may decode to: its videos whole, or vLLM's default."""
+    """Return what the decoded media of one request may take together.
+
+    All its videos in full HD, and at least 2 GiB, which is 86 frames of 4K. `media.video_pixels`
+    does not raise it: vLLM charges a video when it is decoded (multimodal/media/video.py), so this
+    bounds what a request keeps, and the size of a frame what one video takes on the way.
+    """
     media = config.media
-    return max(DECODED_BYTES, media.videos * media.max_frames * 3 * FRAME_PIXELS)
+    return max(DECODED_BYTES, media.videos * media.max_frames * 3 * HD_PIXELS)
 
 
 def overlay_settings(config: Config) -> str:
@@ -158,7 +174,7 @@ COMMON = (
     Variable(
         "VLLM_MAX_IMAGE_PIXELS",
         lambda config: _cuda_only(str(_largest_frame(config)), config),
-        ("media.image_tokens",),
+        ("media.video_pixels", "media.image_tokens"),
     ),
     Variable(
         "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES",
@@ -217,6 +233,7 @@ COMMON = (
     # Two ranks on a CPU compile their embedding even when eager, with a g++ that a plain Debian
     # lacks: the first request then ends in a 500.
     Variable("TORCHDYNAMO_DISABLE", _on_cpu("1")),
+    Variable("PYTORCH_CUDA_ALLOC_CONF", _allocator, ("engine.extra_args",)),
     # NCCL as the vLLM recipe sets it for its GB10 pairs: RoCE v2, no silent fall-back to TCP, rails
     # kept apart, no NVLink features, no CUDA virtual memory. Not measured by this project.
     Variable("NCCL_NET", _over_rdma("IB")),

@@ -82,14 +82,20 @@ def speculation(config: Config) -> list[str]:
     """Return the speculative JSON, or nothing.
 
     With `dflash` the draft's KV type is always said: left out, the draft inherits the target's
-    fp8, for which only the causal TRITON_ATTN is left, and acceptance collapses.
+    fp8, for which only the causal TRITON_ATTN is left, and acceptance collapses. So is the way it
+    picks tokens, as vLLM's default is greedy. What it drafts is verified by `standard` rejection,
+    which is vLLM's default.
     """
     method = config.effective_spec_method
     if method == "none":
         return []
     spec: dict[str, object] = {"method": method, "num_speculative_tokens": config.spec_tokens}
     if method == "dflash":
-        spec |= {"model": config.weights.draft_dir, "kv_cache_dtype": config.spec.draft_kv_dtype}
+        spec |= {
+            "model": config.weights.draft_dir,
+            "kv_cache_dtype": config.spec.draft_kv_dtype,
+            "draft_sample_method": config.spec.draft_sample,
+        }
         if config.spec.draft_attention is not None:
             spec["attention_backend"] = config.spec.draft_attention
         if config.spec.draft_tensor_parallel_size is not None:
@@ -210,6 +216,7 @@ OPTIONS = (
                 "spec.tokens",
                 "spec.draft_kv_dtype",
                 "spec.draft_attention",
+                "spec.draft_sample",
                 "spec.draft_tensor_parallel_size",
                 "licenses.accept",
                 "weights.draft_dir",

@@ -33,7 +33,7 @@ class Screen:
         self._console = console
         self._live = (
             Live(console=console, refresh_per_second=REDRAWS_A_SECOND)
-            if console.is_terminal
+            if console.is_interactive  # which a dumb terminal is not
             else None
         )
         self._said: dict[int, str] = {}
@@ -58,7 +58,7 @@ class Screen:
             self._live.update(render(snapshot))
             return
         lines = {report.rank: _line(report) for report in snapshot.ranks}
-        lines |= {rank: "no word" for rank in snapshot.missing if rank in self._said}
+        lines |= dict.fromkeys(snapshot.missing, "no word")
         for rank, line in lines.items():
             if self._said.get(rank) != line:
                 self._said[rank] = line

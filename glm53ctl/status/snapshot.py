@@ -11,6 +11,7 @@ from glm53ctl.config.schema import Config
 from glm53ctl.findings import Finding, Severity
 from glm53ctl.supervise import control
 from glm53ctl.supervise.ledger import read_incidents
+from glm53ctl.supervise.orders import how_to_start
 from glm53ctl.supervise.report import Loss, Phase, RankReport
 from glm53ctl.watchdog.report import WatchdogReport, read_report
 
@@ -80,7 +81,7 @@ def assemble(
         missing=missing,
         findings=findings,
         last_loss=max(losses, key=lambda loss: loss.at, default=None),
-        next_step=_next_step(ranks, findings, missing, ready),
+        next_step=_next_step(config, ranks, findings, missing, ready),
         watchdog=watchdog,
     )
 
@@ -114,6 +115,7 @@ def _state(ranks: tuple[RankReport, ...], ready: bool) -> str:
 
 
 def _next_step(
+    config: Config,
     ranks: tuple[RankReport, ...],
     findings: tuple[Finding, ...],
     missing: tuple[int, ...],
@@ -124,7 +126,7 @@ def _next_step(
         return ""
     stopped = all(report.phase is Phase.STOPPED for report in ranks)  # also when there is none
     if stopped and not any(finding.severity is Severity.FAIL for finding in findings):
-        return "Start the pair: `glm53ctl up`, or `systemctl start glm53.target`."
+        return f"Start the pair: {how_to_start(config)}."
     # What failed is the cause; a warning beside it, such as a peer that has not come, its effect.
     fixes = sorted(
         (finding.severity is not Severity.FAIL, number, finding.fix)

@@ -26,7 +26,8 @@ _STYLES = {
 }
 _SEVERITY_STYLES = {Severity.FAIL: "red", Severity.WARN: "yellow", Severity.OK: "green"}
 _NAME_CELLS = 24
-_BAR_CELLS = 10
+_BAR_CELLS = 4
+"""A load of seven-digit pids and names such as spark-worker fits into 80 columns."""
 
 
 def render(snapshot: Snapshot) -> RenderableType:
@@ -48,9 +49,10 @@ def _headline(snapshot: Snapshot) -> Text:
 
 
 def _ranks(snapshot: Snapshot) -> RenderableType:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for column in ("rank", "node", "state", "for", "epoch", "engine pid", "memory", "stage"):
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("rank", "node", "state", "for", "epoch", "pid", "memory"):
         table.add_column(column, no_wrap=True)
+    table.add_column("stage", overflow="fold")  # this one goes on below where it is too narrow
     for report in snapshot.ranks:
         table.add_row(*_row(report, snapshot.time))
     for rank in snapshot.missing:

@@ -13,6 +13,13 @@ STOP_MARGIN_SECONDS = 30.0
 POLL_SECONDS = 0.5
 
 
+def how_to_start(config: Config) -> str:
+    """Return what starts a pair that is down: `up` is for one host, a target for its own half."""
+    if config.spans_hosts:
+        return f"`systemctl start glm53.target`{' on both' if config.world_size > 1 else ''}"
+    return "`glm53ctl up`, or `systemctl start glm53.target`"
+
+
 def give_order(
     config: Config,
     action: Literal["stop", "restart", "resume", "keep", "undo"],
@@ -30,7 +37,7 @@ def give_order(
     raise UserError(
         "PAIR_DOWN",
         f"no rank runs on this host (no socket answers in {config.paths.run_dir}).",
-        "Start it with `glm53ctl up`, or `systemctl start glm53.target`.",
+        f"Start it with {how_to_start(config)}.",
         EXIT_NOT_READY,
     )
 

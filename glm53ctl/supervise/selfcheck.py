@@ -51,7 +51,7 @@ async def check_kernels(config: Config, rank: int) -> Finding | None:
 async def _run(prefix: Path, environment: dict[str, str]) -> tuple[str, str, int]:
     try:
         process = await asyncio.create_subprocess_exec(
-            *command(prefix),
+            *command(prefix, device="cuda"),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -72,7 +72,8 @@ class Survey:
         prefix = config.engine.prefix
         if is_wanted(config) and config.engine.verify_overlay and self._verified != prefix:
             self.fault = await check_kernels(config, self.rank)
-            self._verified = prefix
+            told = self.fault is None or self.fault.code != "OVERLAY_UNKNOWN"
+            self._verified = prefix if told else None
         if not self._has_room:
             await _make_room(config)
             self._has_room = True

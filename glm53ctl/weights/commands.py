@@ -71,7 +71,7 @@ class Terminal:
         from glm53ctl.weights.progress import write_progress
 
         write_progress(self._run_dir, progress)
-        if err.is_terminal:
+        if err.is_interactive:
             self.bar.update(
                 self._task,
                 total=progress.total_bytes,
@@ -96,7 +96,7 @@ def _watching(config: "Config") -> Iterator[tuple[Terminal, threading.Event]]:
     run_dir = Path(config.paths.run_dir)
     terminal = Terminal(run_dir)
     try:
-        if err.is_terminal:
+        if err.is_interactive:
             terminal.bar.start()
         yield terminal, stop
     finally:

@@ -15,8 +15,10 @@ from glm53ctl.weights.record import change, read_record
 from glm53ctl.weights.verdicts import UNREADABLE_FIX, judge_reference
 
 _FETCH = (
-    "Start glm53-weights.service, or run `glm53ctl weights fetch` (on a worker `weights sync`)."
+    "Run `systemctl restart --no-block glm53-weights.service`, or `glm53ctl weights fetch` (on a "
+    "worker `weights sync`)."
 )
+"""A restart: the unit is active once it was done, and a start of an active unit does nothing."""
 
 
 def verdict(config: Config) -> list[Finding]:

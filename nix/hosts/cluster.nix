@@ -27,7 +27,8 @@ in
     };
 
     apiInterfaces = owner.lan;
-    credentials.apiKey = lib.mkIf open "/etc/credstore/glm53.api-key";
+    # A default, so that a module of agenix or sops-nix may say another.
+    credentials.apiKey = lib.mkIf open (lib.mkDefault "/etc/credstore/glm53.api-key");
     closureKeys = owner.sshKeys;
   };
 

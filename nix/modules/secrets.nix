@@ -69,6 +69,17 @@ in
       ];
     };
 
+    # Commands in an operator's shell look where the units do by themselves: `ask` finds the key.
+    systemd.tmpfiles.rules = map (name: "L+ ${stored name} - - - - ${named.${name}}") (
+      lib.filter (name: named ? ${name}) (
+        ofHead
+        ++ [
+          "hf-token"
+          "pair-token"
+        ]
+      )
+    );
+
     assertions =
       refuse inStore ''
         the file is in the store: everybody on the machine can read it there. Give the path as text, \

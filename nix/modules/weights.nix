@@ -17,6 +17,9 @@ in
   config = lib.mkIf cfg.enable {
     services.glm53.unwanted = lib.optional (!cfg.weights.scrub) "glm53-weights-scrub.timer";
 
-    systemd.services.glm53-weights.restartTriggers = [ cfg.configFile ];
+    # A restart returns when the weights are verified, which may take hours, and on a worker not before
+    # the head was switched as well: `nixos-rebuild switch` would wait for itself. `nix run .#deploy`
+    # restarts it on both, without waiting.
+    systemd.services.glm53-weights.restartIfChanged = false;
   };
 }

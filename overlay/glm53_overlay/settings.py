@@ -27,7 +27,7 @@ class MediaSettings:
     video_mib: float = 64
     videos_mib: float = 96
     image_tokens: int = 2048
-    request_image_tokens: int = 16384
+    request_image_tokens: int | None = None  # of all together; None for image_tokens each
     urls: bool = False
     domains: tuple[str, ...] = ()
 

@@ -317,6 +317,7 @@ def test_an_effort_reaches_the_prompt(api, effort, header):
     [
         {"reasoning_effort": "none"},
         {"chat_template_kwargs": {"enable_thinking": False}},
+        {"chat_template_kwargs": {"thinking": False}},
         {"chat_template_kwargs": {"reasoning_effort": "none"}},
     ],
 )

@@ -124,6 +124,7 @@ def test_a_spark_profile_is_understood_but_for_what_is_newer(
         "num_speculative_tokens": 7,
         "model": "/var/lib/glm53/weights/draft",
         "kv_cache_dtype": "auto",
+        "draft_sample_method": "probabilistic",
     }
     if not unknown:
         assert values["enable_flashinfer_autotune"] is False
@@ -164,6 +165,7 @@ def test_the_keys_of_the_speculative_json_exist(engine_knows: dict[str, set[str]
         "num_speculative_tokens",
         "kv_cache_dtype",
         "attention_backend",
+        "draft_sample_method",
         "draft_tensor_parallel_size",
     }
     assert keys <= engine_knows["spec"]

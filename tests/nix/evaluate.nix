@@ -30,6 +30,7 @@ in
     unmanaged = config.networking.networkmanager.unmanaged;
   };
   users = config.users.users;
+  tmpfiles = config.systemd.tmpfiles.rules;
   etc = lib.attrNames config.environment.etc;
   boot = {
     inherit (config.boot) kernelModules;

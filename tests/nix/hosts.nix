@@ -2,7 +2,7 @@
 # drop-ins, networkd, configuration.
 {
   lib,
-  # JSON: `owner`, the six values; `places`, where packages are; `settings`, instead of the hosts'.
+  # JSON: `owner`, the six values and modules; `places`, where packages are; `settings`, instead of the hosts'.
   given,
 }:
 let
@@ -23,6 +23,7 @@ let
         (import ../../nix/hosts/cluster.nix owner)
         file
       ]
+      ++ owner.modules or [ ]
       ++ library.optional (settings != null) {
         services.glm53.settings = library.mkOverride 50 settings;
       }

@@ -196,7 +196,16 @@ def test_a_rank_finds_what_it_compiles_with(name: str, rank: int, hosts: dict[st
     assert words["FLASHINFER_CUDA_ARCH_LIST"] == words["TORCH_CUDA_ARCH_LIST"] == "12.1a"
     for variable in ("LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH"):
         assert words[variable] == "/run/opengl-driver/lib"
-    assert "X-RestartIfChanged=false" in text
+
+
+@pytest.mark.parametrize(("name", "rank"), RANK.items())
+def test_a_switch_waits_for_nothing_that_waits_for_the_other_machine(
+    name: str, rank: int, hosts: dict[str, Any]
+) -> None:
+    for unit in (f"glm53-rank{rank}.service", "glm53-weights.service"):
+        text = hosts[name]["units"][unit]["text"]
+        assert "X-RestartIfChanged=false\n" in text
+        assert "X-Restart-Triggers" not in text
 
 
 @pytest.mark.parametrize(("name", "rank"), RANK.items())
@@ -292,6 +301,18 @@ def test_the_page_is_served_where_the_firewall_is_open(nix: Nix) -> None:
                    for warning in found[name]["warnings"])  # fmt: skip
 
 
+def test_an_owners_module_may_say_where_the_key_is(nix: Nix, tmp_path: Path) -> None:
+    elsewhere = {"services": {"glm53": {"credentials": {"apiKey": "/run/agenix/key"}}}}
+    owner = {**export.ACCEPTED, "modules": [elsewhere]}
+    head = export.hosts(nix, tmp_path, owner=owner)["spark-head"]
+    assert head["failed"] == []
+    assert "LoadCredential=api-key:/run/agenix/key" in head["units"]["glm53-rank0.service"]["text"]
+
+
+def test_the_stores_own_files_are_no_links(hosts: dict[str, Any]) -> None:
+    assert [hosts[name]["tmpfiles"] for name in RANK] == [[], []]
+
+
 def test_secrets_reach_the_units_that_name_them(nix: Nix) -> None:
     named = {"apiKey": "/run/a", "pairToken": "/run/b", "hfToken": "/run/c"}
     nodes = [{"name": "a", "address": "10.0.9.1"}, {"name": "b", "address": "10.0.9.2"}]
@@ -311,9 +332,19 @@ def test_secrets_reach_the_units_that_name_them(nix: Nix) -> None:
         ]
         for rank in (0, 1)
     }
+    machines = nix.machines(cases)
+    links = {
+        rank: sorted(rule.split()[1:] for rule in machine["tmpfiles"])
+        for rank, machine in machines.items()
+    }
+    common = [["hf-token", "/run/c"], ["pair-token", "/run/b"]]
+    assert links == {
+        rank: [[f"/etc/credstore/glm53.{name}", *"----", path] for name, path in wanted]
+        for rank, wanted in (("0", [["api-key", "/run/a"], *common]), ("1", common))
+    }
     loads = {
         (rank, unit): re.findall("^LoadCredential=(.*)$", found["text"], re.MULTILINE)
-        for rank, machine in nix.machines(cases).items()
+        for rank, machine in machines.items()
         for unit, found in machine["units"].items()
     }
     assert {key: value for key, value in loads.items() if value} == {
@@ -323,6 +354,7 @@ def test_secrets_reach_the_units_that_name_them(nix: Nix) -> None:
         ("1", "glm53-rank1.service"): ["pair-token:/run/b"],
         ("1", "glm53-weights.service"): ["hf-token:/run/c", "pair-token:/run/b"],
     }
+    assert all(rule.startswith("L+ ") for m in machines.values() for rule in m["tmpfiles"])
     for (_, unit), credentials in loads.items():
         shipped = (SERVICES / unit).read_text()
         for credential in credentials:

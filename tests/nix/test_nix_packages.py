@@ -350,13 +350,17 @@ echo "$@" >> "$LOG"
 case "$*" in
   *"root@$CHANGED readlink"*current-system*) echo new ;;
   *readlink*) echo old ;;
+  *"root@$MOVED cat /run/current-system/etc/systemd/network/10-glm53-rail"*) echo new ;;
+  *cat*) echo old ;;
 esac
 """
 
 
-@pytest.mark.parametrize("changed", ["", "head", "worker"])
-def test_a_pair_with_another_kernel_is_not_restarted(
-    changed: str, packages: dict[str, Any], tmp_path: Path
+@pytest.mark.parametrize(
+    ("changed", "moved"), [("", ""), ("head", ""), ("worker", ""), ("", "head"), ("", "worker")]
+)
+def test_a_pair_that_has_to_boot_first_is_not_restarted(
+    changed: str, moved: str, packages: dict[str, Any], tmp_path: Path
 ) -> None:
     """The script for real, with ssh and nixos-rebuild that only note down."""
     (tmp_path / "rebuild").write_text("#!/bin/sh\n")
@@ -365,17 +369,23 @@ def test_a_pair_with_another_kernel_is_not_restarted(
         (tmp_path / program).chmod(0o755)
     script = re.sub(r"rebuild=\S+", f"rebuild={tmp_path}/rebuild", packages["scripts"]["deploy"])
     log = tmp_path / "log"
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CHANGED": changed, "LOG": str(log)}
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "CHANGED": changed,
+        "MOVED": moved,
+        "LOG": str(log),
+    }
     words = ["bash", "-euo", "pipefail", "-c", script, "deploy", "head", "worker"]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     asked = log.read_text()
-    if changed:
+    if changed or moved:
         assert done.returncode == 1
-        assert done.stderr.startswith(f"DEPLOY_REBOOT: {changed} runs another kernel")
+        said = f"{changed} runs another kernel" if changed else f"{moved} has other rails"
+        assert done.stderr.startswith(f"DEPLOY_REBOOT: {said}")
         assert "systemctl" not in asked
     else:
         assert done.returncode == 0, done.stderr
-        assert asked.count("systemctl restart --no-block glm53.target") == 2
+        assert asked.count("systemctl restart --no-block glm53.target glm53-weights.service\n") == 2
         assert "root@head glm53ctl status --watch" in asked
 
 

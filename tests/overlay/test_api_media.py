@@ -115,6 +115,11 @@ def test_many_images_share_what_a_request_has():
     assert media.fit(found[:1], limits) <= 100  # the first was scaled already
 
 
+def test_without_a_sum_each_image_has_its_whole_share():
+    found = [media.Item("image", None, lambda url: None, picture(290, 290)) for _ in range(10)]
+    assert media.fit(found, MediaSettings(image_tokens=121)) == 10 * 121
+
+
 @pytest.mark.parametrize(
     ("width", "height", "share"), [(1, 10**6, 5), (10**6, 1, 5), (28, 28, 1), (5000, 5001, 2048)]
 )

@@ -111,6 +111,32 @@ def test_an_explicit_switch_wins_over_the_effort(bed):
     assert bed.server.got["chat_template_kwargs"] == kwargs
 
 
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/messages"])
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ({"thinking": False}, {"thinking": False, "enable_thinking": False}),
+        ({"thinking": True}, {"thinking": True, "enable_thinking": True}),
+        (
+            {"thinking": False, "enable_thinking": None},
+            {"thinking": False, "enable_thinking": False},
+        ),
+        ({"thinking": True, "enable_thinking": False}, None),
+        ({"thinking": None}, None),
+        ({"enable_thinking": False}, None),
+    ],
+)
+def test_both_names_of_the_switch_switch(bed, path, asked, meant):
+    bed.post(path, chat(chat_template_kwargs=asked))
+    assert bed.server.got["chat_template_kwargs"] == (meant or asked)
+
+
+def test_the_other_name_of_the_switch_also_wins_over_the_effort(bed):
+    kwargs = {"reasoning_effort": "high", "thinking": False}
+    bed.post(body=chat(chat_template_kwargs=kwargs))
+    assert bed.server.got["chat_template_kwargs"] == {**kwargs, "enable_thinking": False}
+
+
 @pytest.mark.parametrize(
     ("more", "code"),
     [
@@ -164,6 +190,27 @@ def test_the_same_request_has_the_same_seed_and_another_has_another():
     assert 0 <= seed() < 2**63
     assert seed(seed=5) == 5
     assert "seed" not in _got(api_bed.make(), chat())
+
+
+def test_a_response_has_the_seed_of_its_prompt():
+    bed = api_bed.make(deterministic=True)
+
+    def seed(**more):
+        body = {"model": "m", "input": "hi", "instructions": "Be brief.", **more}
+        assert bed.post("/v1/responses", body).status_code == 200
+        return bed.server.got["seed"]
+
+    assert seed() == seed(temperature=0.3) == seed(stream=True)
+    for more in ({"input": "ho"}, {"instructions": "Be long."}, {"tools": [{"type": "function"}]}):
+        assert seed() != seed(**more)
+    assert seed(seed=5) == 5
+
+
+def test_a_message_has_no_seed():
+    # vLLM's route has no field for it, and would not honour one.
+    bed = api_bed.make(deterministic=True)
+    assert bed.post("/v1/messages", chat(max_tokens=5)).status_code == 200
+    assert "seed" not in bed.server.got
 
 
 def _got(bed, body):

@@ -3,7 +3,6 @@
 After a wanted change: GLM53_UPDATE_GOLDEN=1 make overlay-test, then read the difference.
 """
 
-import itertools
 import json
 import os
 from pathlib import Path
@@ -28,6 +27,7 @@ IMAGE = {
 }
 SYSTEM = {"role": "system", "content": "Be brief."}
 TOOLS = [{"type": "function", "function": {"name": "wetter", "parameters": {"größe": 1}}}]
+FUNCTION = '{"name": "wetter", "parameters": {"größe": 1}}'
 CALL = {"function": {"name": "wetter", "arguments": {"stadt": "Köln", "tage": 3, "genau": True}}}
 WORK = [
     USER,
@@ -38,7 +38,7 @@ WORK = [
 PAST = [
     SYSTEM,
     USER,
-    {"role": "assistant", "content": " The first. ", "reasoning_content": "gone"},
+    {"role": "assistant", "content": " The first. ", "reasoning_content": "I weigh."},
     {"role": "user", "content": "Why?"},
 ]
 CASES = {
@@ -49,6 +49,7 @@ CASES = {
     "thinking off": ([USER], {"enable_thinking": False}),
     "unknown effort": ([USER], {"reasoning_effort": "huge"}),
     "system and an earlier turn": (PAST, {"reasoning_effort": "high"}),
+    "earlier thoughts cleared": (PAST, {"clear_thinking": True}),
     "tools at work": (WORK, {"tools": TOOLS}),
     "image and video": ([IMAGE], {}),
     "nothing to generate": ([USER], {"add_generation_prompt": False}),
@@ -80,6 +81,32 @@ def test_renders_are_as_written_down():
     assert text == GOLDEN.read_text(), "see the head of this file"
 
 
+def test_nothing_stands_between_the_marks():
+    # The golden file is rewritten on request; the format of the checkpoint is not.
+    assert render([{"role": "user", "content": "hi"}]) == (
+        "[gMASK]<sop><|system|>Reasoning Effort: Max<|user|>hi<|assistant|><think>"
+    )
+    call = {"function": {"name": "f", "arguments": {"a": 1}}}
+    talk = [
+        {"role": "system", "content": "S"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "one"},
+        {"role": "tool", "content": "two"},
+    ]
+    assert render(talk, enable_thinking=False) == (
+        "[gMASK]<sop><|system|>S<|assistant|><think></think>"
+        "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>"
+        "<|observation|><tool_response>one</tool_response><tool_response>two</tool_response>"
+        "<|assistant|><think></think>"
+    )
+
+
+def test_a_tool_is_the_function_alone():
+    function = {**TOOLS[0]["function"], "strict": True, "defer_loading": False}
+    for tool in (*TOOLS, {"type": "function", "function": function}, function):
+        assert f"<tools>\n{FUNCTION}\n{FUNCTION}\n</tools>" in render([USER], tools=[tool, tool])
+
+
 @pytest.mark.parametrize(
     ("kwargs", "ending"),
     [
@@ -90,10 +117,16 @@ def test_renders_are_as_written_down():
         ({"enable_thinking": False}, "<think></think>"),
         ({"reasoning_effort": "none"}, "<think></think>"),
         ({"reasoning_effort": "low", "enable_thinking": False}, "<think></think>"),
+        ({"thinking": False}, "<think></think>"),
+        ({"thinking": None, "enable_thinking": False}, "<think></think>"),
+        ({"reasoning_effort": "high", "thinking": False}, "<think></think>"),
+        ({"reasoning_effort": "none", "thinking": True}, "<think>"),
+        ({"thinking": True, "enable_thinking": False}, "<think>"),
+        ({"thinking": False, "enable_thinking": True}, "<think>"),
     ],
 )
 def test_thinking_is_on_unless_it_is_off(kwargs, ending):
-    assert render([USER], **kwargs).endswith(f"<|assistant|>\n{ending}")
+    assert render([USER], **kwargs).endswith(f"<|assistant|>{ending}")
     assert ("Reasoning Effort" in render([USER], **kwargs)) == (ending == "<think>")
 
 
@@ -113,12 +146,50 @@ def test_routes_without_our_map_mean_the_same_efforts(asked, meant):
     assert render([USER], reasoning_effort=asked) == render([USER], reasoning_effort=meant)
 
 
-def test_another_effort_keeps_the_prompt_before_the_last_question():
-    low, high = (render(PAST, tools=TOOLS, reasoning_effort=e) for e in ("low", "high"))
-    shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False))
-    same = "".join(left for left, _ in shared)
-    assert "The first." in same
-    assert "Be brief." in same
+HEAD = "[gMASK]<sop><|system|>Reasoning Effort: Max"
+ASKED = f"{HEAD}<|user|>Why?<|assistant|>"
+
+
+@pytest.mark.parametrize(
+    ("said", "thought", "answer"),
+    [
+        ({"content": "B.", "reasoning": "A?"}, "A?", "B."),
+        ({"content": "B.", "reasoning_content": "A?"}, "A?", "B."),
+        ({"content": "B."}, "", "B."),
+        # As it was generated: another blank is another prompt.
+        ({"content": " B. ", "reasoning": "\nA?\n"}, "\nA?\n", "B."),
+        ({"content": "<think>A?</think>\n\nB."}, "A?", "B."),
+        ({"content": [{"type": "text", "text": "<think>A?</think>B."}]}, "A?", "B."),
+        ({"content": "<think>A?</think>B.", "reasoning": ""}, "A?", "B."),
+        ({"content": "<think>A?</think>"}, "A?", ""),
+        # Words about the marks are an answer.
+        ({"content": "It ends with </think>."}, "", "It ends with </think>."),
+        ({"content": "<think> opens"}, "", "<think> opens"),
+    ],
+)
+def test_thoughts_that_are_sent_again_are_kept(said, thought, answer):
+    why, then = {"role": "user", "content": "Why?"}, {"role": "user", "content": "And?"}
+    talk = [why, {"role": "assistant", **said}, then]
+    kept = f"{ASKED}<think>{thought}</think>{answer}"
+    for keeps in ({}, {"clear_thinking": False}, {"clear_thinking": None}):
+        assert render(talk, **keeps) == f"{kept}<|user|>And?<|assistant|><think>"
+    cleared = f"{ASKED}<think></think>{answer}<|user|>And?<|assistant|><think>"
+    assert render(talk, clear_thinking=True) == cleared
+    # Those since the last question belong to the work on it.
+    assert render(talk[:2], clear_thinking=True) == f"{kept}<|assistant|><think>"
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS])
+def test_a_turn_continues_the_prompt_of_the_last(tools):
+    before = render(PAST[:2], tools=tools)
+    assert render(PAST, tools=tools).startswith(f"{before}I weigh.</think>The first.")
+
+
+def test_the_effort_stands_once_and_at_the_head():
+    for effort in ("low", "high", "max"):
+        prompt = render(PAST, tools=TOOLS, reasoning_effort=effort)
+        assert prompt.startswith(f"[gMASK]<sop><|system|>Reasoning Effort: {effort.capitalize()}<|")
+        assert prompt.count("Reasoning Effort") == 1
 
 
 def test_vllm_hands_over_parts_of_content_in_their_order():
@@ -143,6 +214,23 @@ def test_the_parser_believes_that_ours_can_be_silent(monkeypatch):
     assert glm47_moe._glm53_always_thinks(Stock()) is True
     template.install(ApiSettings(template="appliance"))
     assert glm47_moe._glm53_always_thinks(Stock()) is False
+
+
+class _Tokens:
+    """As much of a tokenizer as the parser asks for."""
+
+    chat_template = None
+
+    def get_vocab(self):
+        return {mark: i for i, mark in enumerate(("<think>", "</think>", "<tool_call>"))}
+
+
+@pytest.mark.parametrize("thinking", [None, True, False])
+@pytest.mark.parametrize("enabled", [None, True, False])
+def test_template_and_parser_agree_on_both_names_of_the_switch(thinking, enabled):
+    kwargs = {"thinking": thinking, "enable_thinking": enabled}
+    parser = glm47_moe.Glm47MoeParser(_Tokens(), chat_template_kwargs=kwargs)
+    assert parser.thinking_enabled == render([USER], **kwargs).endswith("<think>")
 
 
 def test_a_parser_without_that_question_is_refused(monkeypatch):

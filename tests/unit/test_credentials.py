@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from glm53ctl.credentials import find
+from glm53ctl.credentials import find, is_given
 
 
 def test_in_a_unit_it_is_in_the_directory_of_the_unit(tmp_path):
@@ -22,6 +22,17 @@ def test_a_unit_does_not_look_past_what_it_was_given(tmp_path):
     given = tmp_path / "given"
     given.mkdir()
     assert find("api-key", {"CREDENTIALS_DIRECTORY": str(given)}, store=tmp_path) is None
+
+
+def test_a_sealed_one_is_given_and_cannot_be_read(tmp_path):
+    store, sealed, unit = (tmp_path / name for name in ("store", "sealed", "unit"))
+    for directory in (store, sealed, unit):
+        directory.mkdir()
+    assert not is_given("api-key", {}, store, sealed)
+    (sealed / "glm53.api-key").write_text("sealed")
+    assert is_given("api-key", {}, store, sealed)
+    assert find("api-key", {}, store) is None
+    assert not is_given("api-key", {"CREDENTIALS_DIRECTORY": str(unit)}, store, sealed)
 
 
 def test_a_store_that_may_not_be_read_is_none(tmp_path, monkeypatch):

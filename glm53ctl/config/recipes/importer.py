@@ -19,7 +19,9 @@ from glm53ctl.config.recipes.shell import Assigned, read_shell
 from glm53ctl.config.recipes.values import HANDLERS, JUDGED_WORD_BY_WORD, same
 from glm53ctl.config.recipes.work import Note, Verdict, Work
 from glm53ctl.config.validation import nested
+from glm53ctl.credentials import stored
 from glm53ctl.errors import UserError
+from glm53ctl.plan.owned import owned_env
 
 
 @dataclass
@@ -54,6 +56,8 @@ def _reason_for_none(work: Work, name: str) -> str | None:
     """Return why a known name has no setting, None for an unknown name."""
     if work.recipe is Recipe.TENSORFOLD and name in names.OF_TENSORFOLD:
         return names.OF_TENSORFOLD[name]
+    if name in owned_env() and name not in NO_COUNTERPART:
+        return names.OWNED
     families = (why for start, why in names.FAMILIES if name.startswith(start))
     return NO_COUNTERPART.get(name) or next(families, None)
 
@@ -65,12 +69,12 @@ def _unknown(name: str) -> str:
 
 
 def _secret(work: Work, variable: Assigned) -> None:
-    path, file = names.SECRETS.get(variable.name, ("", ""))
+    credential = names.SECRETS.get(variable.name)
     if not variable.value:
         work.note(variable, Verdict.NO_COUNTERPART, "it is empty: no secret is set")
-    elif path:
-        work.take(variable, path, file)
-        reason = f"put it into {file} (mode 0600), which {path} now names"
+    elif credential:
+        work.credentials.add(credential)
+        reason = f"put it into {stored(credential)} (mode 0600) on the head"
         work.note(variable, Verdict.SECRET, reason)
     else:
         why = _reason_for_none(work, variable.name) or "no setting needs it"
@@ -109,7 +113,7 @@ def _taken_notes(work: Work) -> Iterator[Note]:
         if path == "nodes":
             for variable in (v for name, v in work.variables.items() if name in work.used):
                 yield Note(variable.line, variable.name, Verdict.TAKEN, "part of nodes")
-        elif one.key not in names.SECRETS:
+        else:
             reason = f"{path}: {shown(path, one.value)}"
             yield Note(one.line, one.key, Verdict.TAKEN, reason)
 

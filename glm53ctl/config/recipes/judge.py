@@ -6,7 +6,6 @@ from pydantic import JsonValue
 
 from glm53ctl.config.layers import Layer, Origin, Said, of_profile
 from glm53ctl.config.recipes import names
-from glm53ctl.config.recipes.names import Recipe
 from glm53ctl.config.recipes.work import Note, Verdict, Work
 from glm53ctl.config.rules import violations
 from glm53ctl.config.schema import Config
@@ -24,19 +23,19 @@ _BARE: Mapping[str, JsonValue] = {
 
 
 def _judge(
-    recipe: Recipe, values: Mapping[str, JsonValue]
+    work: Work, values: Mapping[str, JsonValue]
 ) -> Iterator[tuple[tuple[str, ...], Verdict, str]]:
     """Yield the settings that cannot stay together with the reason: wrong values, then rules."""
     origin = Origin(Layer.FILE, "")
     said = {path: Said(value, origin) for path, value in {**_BARE, **values}.items()}
-    result = validate({**of_profile(names.PROFILE_OF[recipe]), **said})
+    result = validate({**of_profile(names.PROFILE_OF[work.recipe]), **said})
     if not isinstance(result, Config):
         for finding in result:
             place = finding.where.split()[-1] if finding.where else ""
             path = next((p for p in values if f"{place}.".startswith(f"{p}.")), "")
             yield (path,), Verdict.INVALID, finding.message
         return
-    for rule, what in violations(result):
+    for rule, what in violations(result, frozenset(work.credentials)):
         if rule.severity is Severity.FAIL:
             yield rule.paths, Verdict.FORBIDDEN, f"{what}: {rule.reason}"
 
@@ -44,13 +43,13 @@ def _judge(
 def why_not(work: Work, path: str, value: JsonValue) -> str:
     """Return why one setting cannot stand beside what was taken, "" when it can."""
     beside = {known: one.value for known, one in work.taken.items()}
-    found = _judge(work.recipe, {**beside, path: value})
+    found = _judge(work, {**beside, path: value})
     return next((reason for paths, _, reason in found if path in paths), "")
 
 
 def keep_what_stands(work: Work) -> None:
     """Drop settings until none is wrong or forbidden, and note each with the reason."""
-    while found := list(_judge(work.recipe, {p: one.value for p, one in work.taken.items()})):
+    while found := list(_judge(work, {p: one.value for p, one in work.taken.items()})):
         dropped = False
         for paths, verdict, reason in found:
             path = next((path for path in paths if path in work.taken), None)

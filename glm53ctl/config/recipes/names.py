@@ -80,11 +80,12 @@ WORDS: Mapping[str, Mapping[str, str]] = {
 INVERTED = frozenset({"LANGUAGE_MODEL_ONLY"})
 """Switches that say the opposite of their setting."""
 
-SECRETS: Mapping[str, tuple[str, str]] = {
-    "VLLM_API_KEY": ("api.key_file", "/etc/glm53/api-key"),
-    "HF_TOKEN": ("weights.token_file", "/etc/glm53/hf-token"),
-}
-"""Secrets, the setting that names their file, and the file to put them into."""
+SECRETS: Mapping[str, str] = {"VLLM_API_KEY": "api-key", "HF_TOKEN": "hf-token"}
+"""Secrets, and the credential that each is here.
+
+No setting is made of them: a file that the service may read itself has to belong to it, and one in
+the credential store is handed to it by systemd.
+"""
 
 NODE_NAMES = frozenset(
     {
@@ -121,7 +122,6 @@ NO_COUNTERPART: Mapping[str, str] = {
     "ABLIT_METHOD": "only the projection exists here, so nothing is chosen silently",
     "BUILD": _IMAGE,
     "CACHE_ROOT": "caches lie in the service's own directory",
-    "CG_ESTIMATE": "put VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS into engine.extra_env",
     "COMM": _TF,
     "CONTAINER_NAME": _IMAGE,
     "COPY": _TF,
@@ -132,6 +132,7 @@ NO_COUNTERPART: Mapping[str, str] = {
     "DISPLAY_KV_MIB": _TF,
     "DRAFT_POLICY": _TF,
     "DRY_RUN": "a plan is shown by a command, not by a setting",
+    "EXPECTED_SHARDS": _WEIGHTS,
     "FILL_BUDGET_MS": _TF,
     "FILL_DRAFTS": _TF,
     "FORCE_SYNC": _WEIGHTS,
@@ -154,13 +155,12 @@ NO_COUNTERPART: Mapping[str, str] = {
     "KDA_CHUNKED": _TF,
     "KERNEL_CACHE": _KERNEL,
     "KV_POOL_GIB": "kv.bytes sizes the cache in bytes",
+    "KV_TIER_DIR": _TF,
     "KV_TIER_GIB": _TF,
     "LOG_DIR": "logs lie in paths.state_dir and in the journal",
-    "MAX_QUEUED": "requests past serve.max_num_seqs wait",
     "MEMORY_RESERVE_GIB": "TensorFold sizes its pool by it; here kv.bytes sizes the cache and "
     "memory.floor_gib guards the host",
     "MIN_FREE_GB": "the manifest says how much is missing",
-    "MM_IMAGE_TOKENS": "the checkpoint's image processor bounds an image",
     "MODEL_CACHE_NAME": "weights.model_dir says where weights lie",
     "MODEL_ID": "TensorFold's checkpoint is another quantisation: weights.repo names the one "
     "that vLLM loads",
@@ -175,6 +175,7 @@ NO_COUNTERPART: Mapping[str, str] = {
     "RAILS": "hcas of a node lists one device a rail",
     "READY_TIMEOUT": _LIMITS,
     "REFRESH_WEIGHTS": _WEIGHTS,
+    "RSYNC_OPTS": "weights are pulled by the worker; weights.sync_mb_per_second bounds it",
     "SKIP_BUILD": _IMAGE,
     "SKIP_DOWNLOAD": _WEIGHTS,
     "SKIP_OVERLAY_VERIFY": "the overlay checks itself at every start",
@@ -182,11 +183,15 @@ NO_COUNTERPART: Mapping[str, str] = {
     "SKIP_SHIP": _SHIP,
     "SKIP_SYNC": _WEIGHTS,
     "SOCKET_IFNAME": "interface of a node says it",
+    "SPILL_DIR": _TF,
     "SPILL_GIB": _TF,
     "SPLIT": _TF,
     "STATE_DIR": "paths.state_dir says where this program keeps its files",
+    "STOP_TIMEOUT": "serve.drain_seconds lets requests finish, supervise.stop_grace_seconds bounds "
+    "what follows",
     "STREAM_SMOOTH": _TF,
     "STREAM_SMOOTH_MS": _TF,
+    "TAIL": "journalctl shows as many lines of the logs as it is asked for",
     "TF_REPO": _TF,
     "TF_VERSION": _TF,
     "TILELANG_HOST_CACHE": _KERNEL,
@@ -199,6 +204,9 @@ NO_COUNTERPART: Mapping[str, str] = {
     "WORKER_USER": _SSH,
 }
 """Names that have no setting here, and why or what takes their place."""
+
+OWNED = "the plan sets it itself, and engine.extra_env does not take it"
+"""Of variables of the engine that are in every plan."""
 
 OF_TENSORFOLD: Mapping[str, str] = {
     "ABLIT": "in TensorFold it chooses other weights; `ablit` here edits the loaded ones",

@@ -63,8 +63,10 @@ def make_nodes(work: Work, head_address: str | None) -> None:
     addresses = [_head(work, head_address), *_workers(work)]
     known = [address for address in addresses if address is not None]
     if len(known) < max(2, len(addresses)):
-        what = "the head's address" if addresses[0] is None else "a worker's IPv4 address"
-        reason = f"not read: {what} on the fabric is not in the file: write `nodes` yourself"
+        what, how = "a worker's IPv4 address", "write `nodes` yourself"
+        if addresses[0] is None:
+            what, how = "the head's address", f"say it with --head-address ADDRESS, or {how}"
+        reason = f"not read: {what} on the fabric is not in the file: {how}"
         work.notes.append(Note(0, "nodes", Verdict.NOT_READ, reason))
         return
     line = min((variable.line for variable in said), default=0)

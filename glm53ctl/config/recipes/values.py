@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from typing import cast
 
 from pydantic import JsonValue
 
@@ -12,7 +13,7 @@ from glm53ctl.config.document import read
 from glm53ctl.config.recipes import names
 from glm53ctl.config.recipes.judge import why_not
 from glm53ctl.config.recipes.shell import Assigned
-from glm53ctl.config.recipes.work import Taken, Verdict, Work
+from glm53ctl.config.recipes.work import Note, Taken, Verdict, Work
 
 Handler = Callable[[Work, Assigned], None]
 
@@ -85,6 +86,18 @@ def _dense_fp8(work: Work, variable: Assigned) -> None:
         work.take(variable, "dense", "fp8")
 
 
+def _ablit_direction(work: Work, variable: Assigned) -> None:
+    """Take the path of a vector; the recipe also knows directions by name."""
+    if variable.value and not variable.value.endswith(".safetensors"):
+        reason = (
+            "no direction is shipped: export the recipe's vector to a .safetensors file and give "
+            "its path in ablit.direction"
+        )
+        work.note(variable, Verdict.NO_COUNTERPART, reason)
+        return
+    same(work, variable, "ablit.direction")
+
+
 def _thinking(work: Work, variable: Assigned) -> None:
     if _switch(variable.value) is False:
         work.take(variable, "thinking.default_effort", "none")
@@ -92,18 +105,24 @@ def _thinking(work: Work, variable: Assigned) -> None:
     work.note(variable, Verdict.NO_COUNTERPART, "the model thinks unless told not to")
 
 
+_PREFIX_CACHING = {"--enable-prefix-caching": True, "--no-enable-prefix-caching": False}
+"""A flag that no setting carries unchanged, as the plan says it either way."""
+
+
 def _extra_args(work: Work, variable: Assigned) -> None:
-    """Take arguments one by one, so that one forbidden one does not cost the others."""
-    try:
-        words = shlex.split(variable.value)
-    except ValueError:
-        work.note(variable, Verdict.INVALID, "its quotes do not match")
-        return
+    """Take arguments one by one, so that one forbidden one does not cost the others.
+
+    The recipe's shell splits the value at blanks and removes no quotes from it, so JSON keeps its
+    own.
+    """
+    words = variable.value.split()
     by_flag = {s.knob.flag: path for path, s in LEAVES.items() if s.knob.flag}
     kept: list[JsonValue] = []
     for flag in argv.flags(words):
         path = by_flag.get(flag.name)
-        if path and len(flag.values) <= 1:
+        if flag.name in _PREFIX_CACHING:
+            work.take(variable, "serve.prefix_caching", _PREFIX_CACHING[flag.name])
+        elif path and len(flag.values) <= 1:
             text = flag.values[0] if flag.values else "1"
             work.take(variable, path, _value(path, text))
         elif broken := why_not(work, "engine.extra_args", list(flag.words)):
@@ -114,8 +133,19 @@ def _extra_args(work: Work, variable: Assigned) -> None:
         work.take(variable, "engine.extra_args", kept)
 
 
+_CG_ESTIMATE = "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"
+
+
+def _cg_estimate(work: Work, variable: Assigned) -> None:
+    """Take the switch as the variable of vLLM that it is in the recipe."""
+    if _switch(variable.value) is False:
+        work.take(variable, "engine.extra_env", {_CG_ESTIMATE: "0"})
+    else:
+        work.note(variable, Verdict.NO_COUNTERPART, f"vLLM's default; {_CG_ESTIMATE} changes it")
+
+
 def _extra_env(work: Work, variable: Assigned) -> None:
-    """Take NAME=VALUE words one by one."""
+    """Take NAME=VALUE words one by one, beside what another line of the recipe made."""
     try:
         words = shlex.split(variable.value.replace(",", " "))
     except ValueError:
@@ -129,14 +159,22 @@ def _extra_env(work: Work, variable: Assigned) -> None:
             work.note(variable, Verdict.FORBIDDEN, broken)
         else:
             kept |= one
-    if kept:
-        work.take(variable, "engine.extra_env", kept)
+    if not kept:
+        return
+    if earlier := work.taken.get("engine.extra_env"):
+        work.notes.append(
+            Note(earlier.line, earlier.key, Verdict.TAKEN, "part of engine.extra_env")
+        )
+        kept = {**cast("dict[str, JsonValue]", earlier.value), **kept}
+    work.take(variable, "engine.extra_env", kept)
 
 
 JUDGED_WORD_BY_WORD = frozenset({"EXTRA_ARGS", "GLM53_EXTRA_ENV"})
 """Lists whose words are judged one by one, beside everything else that was taken."""
 
 HANDLERS: Mapping[str, Handler] = {
+    "ABLIT_DIRECTION": _ablit_direction,
+    "CG_ESTIMATE": _cg_estimate,
     "CONTEXT": _context,
     "DFLASH_TOKENS": _tokens_of("dflash"),
     "EXTRA_ARGS": _extra_args,

@@ -51,6 +51,8 @@ class Work:
     taken: dict[str, Taken] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
+    credentials: set[str] = field(default_factory=set)
+    """Those that the recipe's secrets will be: rules that ask for them are answered."""
 
     def text(self, name: str) -> str:
         """Return a variable's value, "" when it is not set."""

@@ -5,10 +5,10 @@ from ipaddress import ip_address
 
 from glm53ctl.config.rules.base import Rule, on_cuda
 from glm53ctl.config.schema import Config
+from glm53ctl.credentials import stored
 from glm53ctl.findings import Severity
 
-LARGEST_IMAGE_TOKENS = 8000
-"""What the checkpoint's image processor may make of one image."""
+_PUT = f"Put a key into {stored('api-key')} (with NixOS, say so in credentials.apiKey)"
 
 
 def _without_key(config: Config) -> bool:
@@ -64,9 +64,12 @@ def _profiling(config: Config) -> Iterator[str]:
 
 
 def _media_budget(config: Config) -> Iterator[str]:
-    images, window = config.media.images, config.serve.max_model_len
-    if config.media.enable and images * LARGEST_IMAGE_TOKENS * 4 > window:
-        yield f"{images} images of up to {LARGEST_IMAGE_TOKENS} tokens in a window of {window}"
+    media, window = config.media, config.serve.max_model_len
+    tokens = media.images * media.image_tokens
+    if media.request_image_tokens is not None:
+        tokens = min(tokens, media.request_image_tokens)
+    if media.enable and tokens * 4 > window:
+        yield f"{media.images} images of up to {tokens} tokens in all in a window of {window}"
 
 
 def _any_media_host(config: Config) -> Iterator[str]:
@@ -81,7 +84,7 @@ RULES: tuple[Rule, ...] = (
         ("api.host",),
         _wildcard_without_key,
         "everybody who reaches this machine could use the server and read its prompts.",
-        "Set api.key_file, or api.host to one address, or say api.open: true.",
+        f"{_PUT}, or set api.host to one address, or say api.open: true.",
         waived_by="api-key",
     ),
     Rule(
@@ -90,7 +93,7 @@ RULES: tuple[Rule, ...] = (
         ("api.host",),
         _lan_without_key,
         "everybody on that network can use the server.",
-        "Set api.key_file, or say api.open: true.",
+        f"{_PUT}, or say api.open: true.",
         Severity.WARN,
         waived_by="api-key",
     ),
@@ -100,7 +103,7 @@ RULES: tuple[Rule, ...] = (
         ("api.open",),
         _said_open,
         "the server answers everybody who reaches it, as asked for.",
-        "Set api.key_file when that changes.",
+        f"{_PUT} when that changes.",
         Severity.WARN,
         waived_by="api-key",
     ),
@@ -132,11 +135,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "media-budget",
         "CFG_MM_BUDGET",
-        ("media.images",),
+        ("media.images", "media.image_tokens", "media.request_image_tokens"),
         _media_budget,
         "images alone could take more than a quarter of the window, and no memory is reserved "
         "for them.",
-        "Lower media.images.",
+        "Lower media.images, or say media.request_image_tokens.",
         Severity.WARN,
     ),
     Rule(

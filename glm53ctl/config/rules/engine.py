@@ -39,6 +39,12 @@ def _pipeline(config: Config) -> Iterator[str]:
         yield f"serve.pipeline_parallel_size is {config.serve.pipeline_parallel_size}"
 
 
+def _ablit_direction(config: Config) -> Iterator[str]:
+    direction = config.ablit.direction
+    if config.ablit.enable and not (direction or "").endswith(".safetensors"):
+        yield f"ablit.enable with ablit.direction {direction or '(none)'}"
+
+
 def _ablit_size(config: Config) -> Iterator[str]:
     size = config.ablit.hidden_size
     if on_cuda(config) and config.ablit.enable and size != MODEL_HIDDEN_SIZE:
@@ -55,12 +61,6 @@ def _utilization(config: Config) -> Iterator[str]:
     share = config.kv.gpu_memory_utilization
     if on_cuda(config) and config.kv.bytes is None and share > 0.86:
         yield f"kv.gpu_memory_utilization is {share}"
-
-
-def _long_window(config: Config) -> Iterator[str]:
-    window = config.serve.max_model_len
-    if on_cuda(config) and config.kv.bytes is None and window > 900_000:
-        yield f"serve.max_model_len is {window}"
 
 
 def _graph_sizes(config: Config) -> Iterator[str]:
@@ -118,6 +118,15 @@ RULES: tuple[Rule, ...] = (
         "Leave serve.pipeline_parallel_size out.",
     ),
     Rule(
+        "ablit-direction",
+        "CFG_FORBIDDEN",
+        ("ablit.direction", "ablit.enable"),
+        _ablit_direction,
+        "no direction is shipped, so a name means none; the user's own is a .safetensors file.",
+        "Export the recipe's vector to a .safetensors file with that one tensor, and give its path "
+        "in ablit.direction.",
+    ),
+    Rule(
         "ablit-size",
         "CFG_FORBIDDEN",
         ("ablit.hidden_size",),
@@ -141,16 +150,6 @@ RULES: tuple[Rule, ...] = (
         _utilization,
         "a prefill of 256k tokens has crashed a head at 0.87, and 0.88 started once in four tries.",
         "Use 0.85, or fix the cache with kv.bytes.",
-        Severity.WARN,
-    ),
-    Rule(
-        "long-window",
-        "CFG_MEMORY",
-        ("serve.max_model_len",),
-        _long_window,
-        "the vLLM recipe's KV pool at 0.87 held 982612 tokens and could not hold one request of "
-        "1M.",
-        "Use 900000, or size the cache with kv.bytes.",
         Severity.WARN,
     ),
     Rule(

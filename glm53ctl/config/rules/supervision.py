@@ -25,6 +25,16 @@ def _wedge_before_silence(config: Config) -> Iterator[str]:
         yield f"supervise.wedge_seconds is {wedge}, link.silence_grace_seconds {silence}"
 
 
+def _step_before_stage(config: Config) -> Iterator[str]:
+    step, limits = config.engine.execute_timeout_seconds, config.supervise.limits
+    stages = {"canary": limits.canary}
+    if config.warmup.enable:
+        stages["warmup"] = limits.warmup
+    for stage, limit in stages.items():
+        if step < limit:
+            yield f"engine.execute_timeout_seconds is {step}, supervise.limits.{stage} {limit}"
+
+
 def _backoff(config: Config) -> Iterator[str]:
     first, longest = config.supervise.backoff_seconds, config.supervise.backoff_max_seconds
     if first > longest:
@@ -76,6 +86,20 @@ RULES: tuple[Rule, ...] = (
         "an interruption of the link that would heal by itself counts as a wedge first.",
         "Make supervise.wedge_seconds the longer one.",
         Severity.WARN,
+    ),
+    Rule(
+        "step-before-stage",
+        "CFG_TIMING",
+        (
+            "engine.execute_timeout_seconds",
+            "supervise.limits.canary",
+            "supervise.limits.warmup",
+            "warmup.enable",
+        ),
+        _step_before_stage,
+        "vLLM gives up on the pair while a step of that stage still compiles its kernels, and the "
+        "stage's own limit never applies.",
+        "Raise engine.execute_timeout_seconds; 1800 is the recipe's.",
     ),
     Rule(
         "backoff",

@@ -21,7 +21,7 @@ class Api(Section):
     """Say so if everybody who reaches the address may use the server without a key."""
     body_mib: Annotated[float, Field(gt=0, le=4096)] = 96
     """Largest body of a request, in MiB; base64 makes media a third larger."""
-    max_waiting: Annotated[int, Field(ge=0, le=10_000)] = 64
+    max_waiting: Annotated[int, Field(ge=0, le=10_000), Knob(tensorfold="MAX_QUEUED")] = 64
     """Requests that may wait beyond `serve.max_num_seqs`; more get 429 with Retry-After."""
     reasoning_field: Literal["reasoning", "reasoning_content", "both"] = "reasoning"
     """Name of the thoughts in chat answers: vLLM's, the TensorFold recipe's, or both."""
@@ -51,7 +51,9 @@ class Thinking(Section):
     template: Literal["appliance", "checkpoint"] = "appliance"
     """The appliance's chat template obeys every effort, `none` included; the checkpoint's always
     thinks and knows no images."""
-    chat_template: Annotated[str | None, Knob(flag="--chat-template")] = None
+    chat_template: Annotated[
+        str | None, Knob(flag="--chat-template", vllm_recipe="CHAT_TEMPLATE_HOST")
+    ] = None
     """Path of a chat template that takes the place of both."""
 
 
@@ -74,10 +76,15 @@ class Media(Section):
     """Largest video, in MiB before base64."""
     videos_mib: Annotated[float, Field(gt=0)] = 96
     """All videos of one request."""
-    image_tokens: Annotated[int, Field(ge=1, le=8192), Knob(vllm_recipe="MM_IMAGE_TOKENS")] = 2048
+    image_tokens: Annotated[
+        int,
+        Field(ge=1, le=8192),
+        Knob(vllm_recipe="MM_IMAGE_TOKENS", tensorfold="TENSORFOLD_GLM_IMAGE_TOKENS"),
+    ] = 2048
     """Tokens of one image; a larger image is scaled down to it."""
-    request_image_tokens: Annotated[int, Field(ge=1)] = 16_384
-    """Tokens that all images of a request share; many images are scaled down further."""
+    request_image_tokens: Annotated[int | None, Field(ge=1)] = None
+    """Tokens that all images of a request share; many images are scaled down further. Left out,
+    each may have `image_tokens`, however many there are."""
     urls: Annotated[bool, Knob(tensorfold="VISION_URLS")] = False
     """Fetch media from http(s) URLs of public addresses; otherwise data URLs only."""
     url_domains: tuple[str, ...] = ()
@@ -86,6 +93,9 @@ class Media(Section):
         int, Field(ge=1, le=2048), Knob(tensorfold="TENSORFOLD_GLM_VIDEO_FRAMES")
     ] = 128
     """Frames taken from one video."""
+    video_pixels: Annotated[int, Field(ge=1, le=33_177_600)] = 3840 * 2160
+    """Pixels of the largest frame of a video; a larger video is refused. One video takes up to 3
+    bytes a pixel for each of `max_frames` while it is decoded: 3.2 GB at the defaults."""
     cache_gib: Annotated[
         float,
         Field(ge=0),

@@ -28,9 +28,11 @@ class Engine(Section):
     )
     """Run without CUDA graphs: slower, for finding faults."""
     execute_timeout_seconds: Annotated[
-        int, Field(ge=10, le=3600), Knob(vllm_recipe="VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
-    ] = 120
-    """How long one engine step may take before vLLM gives up on the pair."""
+        int, Field(ge=10, le=86_400), Knob(vllm_recipe="VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
+    ] = 1800
+    """How long one engine step may take before vLLM gives up on the pair. A step that compiles a
+    kernel takes minutes; a pair that stands still while it serves is ended sooner, by
+    `supervise.wedge_seconds`."""
     nope: Literal["native", "pad576"] = "native"
     """Way of GB10's sparse MLA through FlashInfer: its kernel for latents without RoPE, or the one
     with RoPE fed with zeros. Both compute the same; a choice if the first proves wrong."""
@@ -129,6 +131,9 @@ class Spec(Section):
     """Type of the draft's KV cache; only `auto` leads to a non-causal attention backend."""
     draft_attention: str | None = None
     """Attention backend of the draft; left out, FLASH_ATTN is chosen."""
+    draft_sample: Literal["probabilistic", "greedy"] = "probabilistic"
+    """How dflash picks its tokens: drawn from its own distribution, as the recipe does, or always
+    the likeliest, vLLM's default, which is accepted less often above temperature 0."""
     draft_tensor_parallel_size: Annotated[
         int | None, Field(ge=1), Knob(vllm_recipe="DFLASH_DRAFT_TP")
     ] = None
@@ -156,8 +161,9 @@ class Ablit(Section):
 
     enable: Annotated[bool, Knob(vllm_recipe="ABLIT")] = False
     """Edit the weights in memory; the files are never changed."""
-    direction: Annotated[str, Knob(vllm_recipe="ABLIT_DIRECTION")] = "dealign"
-    """A named direction, or the path of a .safetensors file with one vector of the hidden size."""
+    direction: Annotated[str | None, Knob(vllm_recipe="ABLIT_DIRECTION")] = None
+    """Path of a .safetensors file with one vector of the hidden size. None is shipped: the recipe's
+    `dealign` has to be exported to such a file."""
     layers: Annotated[
         str, Field(pattern=r"^\d+-\d+$", examples=["15-45"]), Knob(vllm_recipe="ABLIT_LAYERS")
     ] = "15-45"

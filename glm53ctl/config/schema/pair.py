@@ -46,7 +46,9 @@ class Fabric(Section):
     """Port on the head where the ranks of the engine meet."""
     link_port: Port = 29520
     """Port on the head where the supervisors meet."""
-    rails: Annotated[Literal["auto", 1, 2], BeforeValidator(_whole)] = "auto"
+    rails: Annotated[
+        Literal["auto", 1, 2], BeforeValidator(_whole), Knob(tensorfold="NCCL_RAILS")
+    ] = "auto"
     """Cables' links to use: with auto the second one where it is whole on both nodes; 2 refuses to
     start without it."""
     nccl_debug: Annotated[

@@ -27,9 +27,9 @@ class StageLimits(Section):
     """Kernel compilation, warm-up and capture of CUDA graphs."""
     api: Seconds = 180.0
     """From a warm engine to an answering API."""
-    warmup: Seconds = 600.0
+    warmup: Annotated[Seconds, Knob(vllm_recipe="GLM53_WARMUP_REQ_TIMEOUT")] = 600.0
     """For each shape of the warm-up's requests."""
-    canary: Annotated[Seconds, Knob(vllm_recipe="GLM53_WARMUP_REQ_TIMEOUT")] = 240.0
+    canary: Seconds = 240.0
     """For the first real answers, kernels of new shapes included."""
 
 

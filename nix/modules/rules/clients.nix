@@ -2,9 +2,6 @@
 let
   inherit (import ./common.nix { inherit lib; }) onCuda;
 
-  # What the checkpoint's image processor may make of one image.
-  largestImage = 8000;
-
   bare = host: lib.removePrefix "[" (lib.removeSuffix "]" host);
   isWildcard =
     host:
@@ -62,12 +59,14 @@ in
   media-budget =
     config:
     let
-      inherit (config.media) images;
+      inherit (config.media) images image_tokens request_image_tokens;
       window = config.serve.max_model_len;
+      each = images * image_tokens;
+      tokens = if request_image_tokens == null then each else lib.min each request_image_tokens;
     in
     lib.optional (
-      config.media.enable && images * largestImage * 4 > window
-    ) "${toString images} images of up to ${toString largestImage} tokens in a window of ${toString window}";
+      config.media.enable && tokens * 4 > window
+    ) "${toString images} images of up to ${toString tokens} tokens in all in a window of ${toString window}";
 
   media-hosts =
     config:

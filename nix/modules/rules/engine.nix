@@ -40,6 +40,15 @@ in
       config.serve.pipeline_parallel_size > 1
     ) "serve.pipeline_parallel_size is ${toString config.serve.pipeline_parallel_size}";
 
+  ablit-direction =
+    config:
+    let
+      direction = if config.ablit.direction == null then "" else config.ablit.direction;
+    in
+    lib.optional (
+      config.ablit.enable && !lib.hasSuffix ".safetensors" direction
+    ) "ablit.enable with ablit.direction ${if direction == "" then "(none)" else direction}";
+
   ablit-size =
     config:
     let
@@ -62,12 +71,6 @@ in
     config:
     lib.optional (onCuda config && config.kv.bytes == null && config.kv.gpu_memory_utilization > 0.86)
       "kv.gpu_memory_utilization is ${number config.kv.gpu_memory_utilization}";
-
-  long-window =
-    config:
-    lib.optional (
-      onCuda config && config.kv.bytes == null && config.serve.max_model_len > 900000
-    ) "serve.max_model_len is ${toString config.serve.max_model_len}";
 
   graph-sizes =
     config:

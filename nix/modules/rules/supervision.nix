@@ -28,6 +28,20 @@ in
       wedge <= silence
     ) "supervise.wedge_seconds is ${number wedge}, link.silence_grace_seconds ${number silence}";
 
+  step-before-stage =
+    config:
+    let
+      step = config.engine.execute_timeout_seconds;
+      inherit (config.supervise) limits;
+      stages = [ "canary" ] ++ lib.optional config.warmup.enable "warmup";
+    in
+    lib.concatMap (
+      stage:
+      lib.optional (
+        step < limits.${stage}
+      ) "engine.execute_timeout_seconds is ${toString step}, supervise.limits.${stage} ${number limits.${stage}}"
+    ) stages;
+
   backoff =
     config:
     let

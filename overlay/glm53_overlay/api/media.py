@@ -179,7 +179,9 @@ def fit(found: list[Item], limits: MediaSettings) -> int:
     The share is `image_tokens`, or less where many images divide `request_image_tokens`.
     """
     images = [item for item in found if item.kind == "image" and item.content]
-    share = min(limits.image_tokens, limits.request_image_tokens // max(1, len(images)))
+    share = limits.image_tokens
+    if limits.request_image_tokens is not None:
+        share = min(share, limits.request_image_tokens // max(1, len(images)))
     return sum(_fit_one(item, share) for item in images)
 
 

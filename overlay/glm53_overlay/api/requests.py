@@ -84,6 +84,12 @@ MAX_DEPTH = 100
 """Of objects and lists in each other. Python's own limit depends on where its stack stands, so a
 body that one step can still read may end the next one."""
 
+SEEDED = (CHAT, COMPLETIONS, RESPONSES)
+"""Routes with a field for a seed."""
+
+PROMPT = ("messages", "prompt", "input", "instructions", "tools")
+"""Fields that hold a prompt, of all these routes."""
+
 _LONG_NUMBER = re.compile(r"\d{19}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 SEED_BITS = 63
@@ -166,13 +172,14 @@ def _whole_number(text: str) -> int:
 def adapt(path: str, body: Body, settings: ApiSettings) -> Body:
     """Return the body as vLLM is to get it. Raises RefusedError."""
     _no_extra_body(body)
-    if path not in (CHAT, COMPLETIONS):
-        _no_guided(body, path)
-        _no_foreign(body, path)
-        _constraint(body)
-        require_shallow_arguments(body)
-        return body
     made = dict(body)
+    _switch(made)
+    if path not in (CHAT, COMPLETIONS):
+        _no_guided(made, path)
+        _no_foreign(made, path)
+        _constraint(made)
+        require_shallow_arguments(made)
+        return made
     if path == COMPLETIONS:
         _one_length(made)
     for step in (_guided, _constraint, _efforts, _no_tools, require_shallow_arguments):
@@ -189,14 +196,14 @@ def finish(path: str, body: Body, settings: ApiSettings) -> Body:
         )
         if path != MESSAGES and all(made.get(name) is None for name in names):
             made[names[0]] = settings.default_max_tokens
-    if settings.deterministic and path in (CHAT, COMPLETIONS) and made.get("seed") is None:
+    if settings.deterministic and path in SEEDED and made.get("seed") is None:
         made["seed"] = seed_of(made)
     return made
 
 
 def seed_of(body: Body) -> int:
     """Return a seed that is the same for the same prompt, whatever else a request says."""
-    prompt = {name: body[name] for name in ("messages", "prompt", "tools") if name in body}
+    prompt = {name: body[name] for name in PROMPT if name in body}
     text = json.dumps(prompt, sort_keys=True, separators=(",", ":"))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> (64 - SEED_BITS)
 
@@ -287,6 +294,19 @@ def _check_guided(name: str, value: object) -> None:
     what, holds = _CHECKS.get(name, ("a text", _is_text))
     if not holds(value):
         raise invalid("REQ_GUIDED", f"{name} must be {what}.", name)
+
+
+def _switch(body: Body) -> None:
+    """Let `thinking` do what `enable_thinking` does, where a request has only that.
+
+    vLLM's parser knows both names, and one that is on is enough for it: the `enable_thinking` of
+    `thinking.default_effort` would outweigh a request's `thinking: false`.
+    """
+    kwargs = body.get("chat_template_kwargs")
+    if not isinstance(kwargs, dict) or kwargs.get("thinking") is None:
+        return
+    if kwargs.get("enable_thinking") is None:
+        body["chat_template_kwargs"] = {**kwargs, "enable_thinking": kwargs["thinking"]}
 
 
 def _efforts(body: Body) -> None:

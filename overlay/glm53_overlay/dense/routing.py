@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
 from vllm.model_executor.layers.linear import LinearMethodBase
 from vllm.model_executor.layers.quantization.online.fp8 import Fp8PtpcOnlineLinearMethod
 from vllm.model_executor.layers.quantization.online.mxfp4 import Mxfp4OnlineLinearMethod
@@ -43,8 +44,23 @@ class WeightOnlyMxfp4(Mxfp4OnlineLinearMethod):
     activation_quant_key = None
 
 
+class PerChannelFp8(Fp8PtpcOnlineLinearMethod):
+    """vLLM's fp8 by channel, which looks for a kernel only when a layer is made."""
+
+    def create_weights(self, layer: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+        """Make a layer's weights. Raises OverlayError DENSE_KERNEL without a kernel."""
+        try:
+            super().create_weights(layer, *args, **kwargs)
+        except ValueError as error:
+            raise _no_kernel(str(getattr(layer, "prefix", "a projection")), "fp8", error) from None
+
+
+def _no_kernel(prefix: str, mode: str, error: ValueError) -> OverlayError:
+    return OverlayError("DENSE_KERNEL", f"{prefix} cannot be {mode} here: {error}")
+
+
 METHODS: dict[str, Callable[[], LinearMethodBase]] = {
-    "fp8": Fp8PtpcOnlineLinearMethod,
+    "fp8": PerChannelFp8,
     "q4": WeightOnlyMxfp4,
 }
 
@@ -54,7 +70,7 @@ def method(mode: str, prefix: str) -> LinearMethodBase:
     try:
         return METHODS[mode]()
     except ValueError as error:  # vLLM found none, and says why for each
-        raise OverlayError("DENSE_KERNEL", f"{prefix} cannot be {mode} here: {error}") from None
+        raise _no_kernel(prefix, mode, error) from None
 
 
 def install() -> None:

@@ -64,6 +64,7 @@ def test_the_workspace_of_the_experts_is_the_measured_one():
     assert exl3_bytes(1024, H200) == 458 * MIB
     assert exl3_bytes(4096, H200) == 1658 * MIB
     assert exl3_bytes(1024, GB10) == 258 * MIB
+    assert exl3_bytes(4096, GB10) == 1002 * MIB
 
 
 def test_the_recipe_fits_and_the_pool_is_what_is_left():

@@ -6,6 +6,8 @@ import pytest
 import yaml
 
 from glm53ctl import cli
+from glm53ctl.bundle import collect
+from glm53ctl.config.schema import Paths
 from glm53ctl.supervise.ledger import Incident, append_incident
 
 PLANTED = {
@@ -67,12 +69,38 @@ def bundle(monkeypatch, *words) -> int:
     return ended.value.code
 
 
+def members(target) -> dict[str, str]:
+    with tarfile.open(target) as archive:
+        return {m.name: archive.extractfile(m).read().decode() for m in archive.getmembers()}
+
+
+@pytest.mark.parametrize(
+    ("line", "code"), [("sevre: {max_num_seqs: 2}", "CFG_UNKNOWN_KEY"), ("a: [", "CFG_SYNTAX")]
+)
+def test_a_configuration_with_a_mistake_leaves_a_bundle(tmp_path, config, monkeypatch, line, code):
+    """What was kept is in it, and nothing that was planted, whether YAML can be read or not."""
+    monkeypatch.setattr(collect, "Paths", lambda: Paths(state_dir=str(tmp_path / "state")))
+    nodes = "nodes:\n- {name: tower.fritz.box, address: 192.168.77.31}\n"
+    config.write_text(f"{config.read_text()}{nodes}{line}\n")
+    target = tmp_path / "b.tar.gz"
+    assert bundle(monkeypatch, target, "--config", config) == 0
+    texts = members(target)
+    assert code in texts["glm53-support/config.txt"]
+    log = texts["glm53-support/logs/rank0-000001.log"]
+    assert log.rstrip().endswith("the end")
+    assert "https://(node 0)/" in log
+    assert "incidents.json" in "".join(texts)
+    for name, text in texts.items():
+        for what, secret in PLANTED.items():
+            assert secret not in text, f"{what} in {name}"
+
+
 def test_nothing_that_was_planted_is_in_a_bundle(tmp_path, config, monkeypatch):
     target = tmp_path / "b.tar.gz"
     assert bundle(monkeypatch, target, "--config", config) == 0
     assert target.stat().st_mode & 0o077 == 0
+    texts = members(target)
     with tarfile.open(target) as archive:
-        texts = {m.name: archive.extractfile(m).read().decode() for m in archive.getmembers()}
         owners = {(m.uname, m.uid, m.mtime) for m in archive.getmembers()}
     assert owners == {("", 0, 0)}
     for name, text in texts.items():

@@ -75,6 +75,19 @@ def test_a_finding_names_the_node_of_the_rank(node):
     assert [f.node for f in node.findings(1, engine={"prefix": "/nowhere"})] == ["b"]
 
 
+# --- secrets -------------------------------------------------------------------------------------
+
+
+def test_a_secret_that_cannot_be_read_forbids_a_start_of_the_head(node):
+    api = node.settings["api"] | {"key_file": str(node.root / "key")}
+    (found,) = node.findings(api=api)
+    assert found.code == "PLAN_SECRET"
+    assert str(node.root / "key") in found.message
+    assert node.findings(1, api=api) == []
+    (node.root / "key").write_text("sk-x\n")
+    assert node.findings(api=api) == []
+
+
 # --- engine and weights --------------------------------------------------------------------------
 
 

@@ -95,6 +95,47 @@ def test_logs_are_printed_as_they_are(run, config, tmp_path):
     assert run("logs", "1", "-n", "1", "-c", config) == (0, "3\n", "")
 
 
+def test_a_pair_can_be_stopped_with_a_mistake_in_its_configuration(run, config):
+    config.write_text("sevre: {}\nprofile: demo\n")
+    said = run("down", "-c", config)
+    assert said.code == 2
+    assert said.err.endswith("To stop without it: `systemctl stop glm53.target`.\n")
+
+
+@pytest.fixture
+def worker(monkeypatch, config, settings):
+    """The configuration of a pair of two hosts, on its worker."""
+    names = {"spark-head": "192.0.2.1", "spark-worker": "192.0.2.2"}
+    nodes = [{"name": name, "address": address} for name, address in names.items()]
+    config.write_text(json.dumps({**settings, "nodes": nodes}))
+    monkeypatch.setattr("socket.gethostname", lambda: "spark-worker")
+    return config
+
+
+@pytest.mark.parametrize("words", [("ask", "hello"), ("bench", "decode")])
+def test_a_worker_is_told_where_to_ask(run, worker, words):
+    said = run(*words, "-c", worker)
+    assert said.code == 2
+    assert said.err.startswith("API_ELSEWHERE: ")
+    assert "Ask on spark-head" in said.err
+
+
+def test_a_worker_asks_an_address_of_the_head(run, worker, settings, monkeypatch):
+    """Then it is no mistake to ask from here, whatever comes of it."""
+    monkeypatch.setattr("glm53ctl.api.stream_answer", lambda *_: iter(()))
+    there = json.loads(worker.read_text()) | {"api": {"host": "192.0.2.1"}}
+    worker.write_text(json.dumps(there))
+    assert run("ask", "hello", "-c", worker).code == 0
+
+
+def test_the_logs_of_a_worker_are_its_own(run, worker, tmp_path):
+    folder = tmp_path / "state/logs"
+    folder.mkdir(parents=True)
+    (folder / "rank1-000001.log").write_text("of the worker\n")
+    assert run("logs", "-c", worker) == (0, "of the worker\n", "")
+    assert run("logs", "0", "-c", worker).err.startswith("LOG_NONE: ")
+
+
 # --- configuration -------------------------------------------------------------------------------
 
 

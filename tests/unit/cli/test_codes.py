@@ -43,6 +43,7 @@ SEVERAL_ROOMS = {
     "MEM_FOREIGN": "others have the memory: before a start, and for `reclaim`",
     "NET_MASTER_LOOPBACK": "the ranks cannot meet there: by configuration, or as the host is",
     "PEER_HELD": "the peer is held: for the doctor, and for the supervisor",
+    "CONTROL_DENIED": "what the service keeps, files and sockets, is root's and its own",
     "ENGINE_MISSING": "the prefix holds no engine: before a start, and for `engine check`",
     "ENGINE_WEDGED": "requests run and nothing moves: for the supervisor, and for the watchdog",
     "LOG_NONE": "no engine has run on this host: for `logs`, and for `explain`",

@@ -71,7 +71,9 @@ fi
 
 def valid(imported: Imported, path: Path) -> Config:
     path.write_text(imported.to_yaml())
-    return load(path, overrides=[ACCEPTED], environ={}).config
+    path.with_name("api-key").touch()  # where the notes say to put it
+    environ = {"CREDENTIALS_DIRECTORY": str(path.parent)}
+    return load(path, overrides=[ACCEPTED], environ=environ).config
 
 
 def verdicts(imported: Imported) -> dict[str, set[Verdict]]:
@@ -93,8 +95,8 @@ def test_an_env_file_becomes_a_configuration(tmp_path: Path) -> None:
         4,
     )
     assert (config.api.host, config.api.port) == ("0.0.0.0", 9000)
-    assert config.api.key_file == "/etc/glm53/api-key"
-    assert config.weights.token_file == "/etc/glm53/hf-token"
+    assert config.api.key_file is None
+    assert config.weights.token_file is None
     assert config.serve.max_model_len == 850_000
     assert config.serve.max_num_seqs == 2
     assert config.serve.max_num_batched_tokens == 1024
@@ -142,6 +144,18 @@ def test_a_local_sh_becomes_a_configuration(tmp_path: Path) -> None:
     assert found["ABLIT"] == found["MEMORY_RESERVE_GIB"] == {Verdict.NO_COUNTERPART}
 
 
+def test_a_direction_by_name_is_not_taken_and_ablit_does_not_stand_without_one() -> None:
+    imported = import_recipe("ABLIT=1\nABLIT_DIRECTION=dealign\n", ".env")
+    assert "ablit" not in imported.values
+    found = verdicts(imported)
+    assert (found["ABLIT"], found["ABLIT_DIRECTION"]) == (
+        {Verdict.FORBIDDEN},
+        {Verdict.NO_COUNTERPART},
+    )
+    given_path = import_recipe("ABLIT=1\nABLIT_DIRECTION=/w/d.safetensors\n", ".env")
+    assert given_path.values["ablit"] == {"enable": True, "direction": "/w/d.safetensors"}
+
+
 def test_nodes_are_left_out_when_an_address_is_not_in_the_file() -> None:
     imported = import_recipe("WORKER=tux@spark2.local\nDRAFTER=mtp\n", "local.sh")
     assert "nodes" not in imported.values
@@ -185,6 +199,27 @@ def test_nothing_is_ever_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     imported = import_recipe(text, ".env")
     assert list(tmp_path.iterdir()) == []
     assert {note.verdict for note in imported.notes if note.line} == {Verdict.NOT_READ}
+
+
+def test_a_secret_is_put_where_systemd_takes_it_from() -> None:
+    """The service's user cannot read a file of root; a credential needs no setting."""
+    text, lines = render_imported(import_recipe(ENV, ".env"))
+    assert "_file" not in text
+    for name, file in (("VLLM_API_KEY", "glm53.api-key"), ("HF_TOKEN", "glm53.hf-token")):
+        (said,) = (line for line in lines if f": {name}: " in line)
+        assert said.endswith(f"secret: put it into /etc/credstore/{file} (mode 0600) on the head")
+
+
+@pytest.mark.parametrize(("key", "stays"), [("VLLM_API_KEY=x\n", True), ("", False)])
+def test_an_open_address_stays_with_a_key_alone(key: str, stays: bool) -> None:
+    imported = import_recipe(f"{NODE_LINES}HOST=0.0.0.0\n{key}", ".env")
+    assert ("host" in imported.to_yaml()) is stays
+    assert (Verdict.FORBIDDEN in verdicts(imported)["HOST"]) is not stays
+
+
+def test_how_to_say_an_address_that_the_file_lacks() -> None:
+    told = {note.key: note.reason for note in import_recipe(LOCAL_SH, "local.sh").notes}
+    assert told["nodes"].endswith("say it with --head-address ADDRESS, or write `nodes` yourself")
 
 
 def test_secrets_are_never_printed() -> None:
@@ -245,6 +280,52 @@ def test_arguments_are_judged_beside_the_other_lines() -> None:
     text = "EXTRA_ARGS='--cudagraph-capture-sizes 3 6 9 12'\n"
     assert "engine" not in import_recipe(text, ".env").values
     assert "engine" in import_recipe(text + "SPEC_METHOD=mtp\n", ".env").values
+
+
+@pytest.mark.parametrize(
+    ("line", "section", "values"),
+    [
+        ("PARALLEL=4\nMAX_QUEUED=9", "api", {"max_waiting": 9}),
+        ("PARALLEL=4\nTENSORFOLD_GLM_IMAGE_TOKENS=1024", "media", {"image_tokens": 1024}),
+        ("PARALLEL=4\nNCCL_RAILS=1", "fabric", {"rails": "1"}),
+        ("MM_IMAGE_TOKENS=1024", "media", {"image_tokens": 1024}),
+        ("CHAT_TEMPLATE_HOST=/t.jinja", "thinking", {"chat_template": "/t.jinja"}),
+        ("GLM53_WARMUP_REQ_TIMEOUT=300", "supervise", {"limits": {"warmup": 300}}),
+        ("EXTRA_ARGS=--no-enable-prefix-caching", "serve", {"prefix_caching": False}),
+        (
+            "CG_ESTIMATE=0\nGLM53_EXTRA_ENV=A=1",
+            "engine",
+            {"extra_env": {"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": "0", "A": "1"}},
+        ),
+    ],
+)
+def test_a_name_with_a_counterpart_is_taken(
+    line: str, section: str, values: dict[str, object]
+) -> None:
+    imported = import_recipe(f"{line}\n", ".env")
+    assert imported.values[section].items() >= values.items()  # type: ignore[union-attr]
+    assert {Verdict.TAKEN} in verdicts(imported).values()
+    assert not [n for n in imported.notes if n.line and n.verdict is not Verdict.TAKEN]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["RSYNC_OPTS", "TAIL", "EXPECTED_SHARDS", "SPILL_DIR", "KV_TIER_DIR", "STOP_TIMEOUT"],
+)
+def test_a_name_without_a_counterpart_is_known(name: str) -> None:
+    assert verdicts(import_recipe(f"{name}=1\n", ".env"))[name] == {Verdict.NO_COUNTERPART}
+
+
+def test_a_variable_of_the_plan_is_not_sent_to_the_extra_environment() -> None:
+    notes = {n.key: n.reason for n in import_recipe("NCCL_CROSS_NIC=1\nNCCL_X=1\n", "x").notes}
+    assert "the plan sets it itself" in notes["NCCL_CROSS_NIC"]
+    assert "more goes into engine.extra_env" in notes["NCCL_X"]
+
+
+def test_arguments_keep_the_quotes_of_their_json() -> None:
+    words = ["--override-generation-config", '{"temperature":0.6}']
+    imported = import_recipe(f"EXTRA_ARGS='{' '.join(words)}'\n", ".env")
+    assert imported.values["engine"] == {"extra_args": words}
 
 
 # --- the shell file ------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ BAD: list[tuple[str, list[str]]] = [
     ("draft-tokens", ["spec.tokens=5"]),
     ("draft-block", ["spec.tokens=8", "spec.force_tokens=true"]),
     ("draft-parallel", ["spec.draft_tensor_parallel_size=1"]),
+    ("ablit-direction", ["ablit.enable=true"]),
+    ("ablit-direction", ["ablit.enable=true", "ablit.direction=dealign"]),
     ("ablit-size", ["ablit.enable=true", "ablit.hidden_size=5120"]),
     ("ablit-layers", ["ablit.layers=45-15"]),
     ("ablit-layers", ["ablit.layers=15-46"]),
@@ -56,7 +58,8 @@ BAD: list[tuple[str, list[str]]] = [
     ("loopback", []),
     ("host-in-brackets", ["api.host='[::1]'"]),
     ("media-profiling", ["media.skip_profiling=false"]),
-    ("media-budget", ["media.images=100", "serve.max_model_len=850000"]),
+    ("media-budget", ["media.images=104", "serve.max_model_len=850000"]),
+    ("media-budget", ["media.request_image_tokens=8192", "serve.max_model_len=32000"]),
     ("media-hosts", ["media.urls=true"]),
     ("key-in-argv", [args("--api-key", "sk-EXAMPLE")]),
     ("key-in-argv", [args("--api_key=sk-EXAMPLE")]),
@@ -118,13 +121,15 @@ BAD: list[tuple[str, list[str]]] = [
     ("checkpoint-licence", ["licenses.accept=[CC-BY-NC-ND-4.0]"]),
     ("draft-licence", ["licenses.accept=[ShapleyMCG-1.0]"]),
     ("utilization", ["kv.gpu_memory_utilization=0.87"]),
-    ("long-window", ["serve.max_model_len=1000000"]),
     ("canary-window", ["serve.max_model_len=64"]),
     ("canary-short", ["canary.max_tokens=2"]),
     ("secret-path", ["api.key_file=sk-EXAMPLE"]),
     ("secret-path", ["weights.token_file=token"]),
     ("beats", ["link.silence_grace_seconds=1"]),
     ("wedge-before-silence", ["supervise.wedge_seconds=30"]),
+    ("step-before-stage", ["engine.execute_timeout_seconds=599"]),
+    ("step-before-stage", ["engine.execute_timeout_seconds=239", "warmup.enable=false"]),
+    ("step-before-stage", ["supervise.limits.warmup=3600"]),
     ("backoff", ["supervise.backoff_max_seconds=1"]),
     ("probe-before-silence", ["watchdog.probe_failures=1"]),
     ("memory-stages", ["watchdog.warn_gib=1"]),
@@ -145,6 +150,10 @@ GOOD: dict[str, list[list[str]]] = {
     ],
     "draft-block": [["spec.tokens=3", "spec.force_tokens=true"]],
     "draft-parallel": [["spec.draft_tensor_parallel_size=2"]],
+    "ablit-direction": [
+        ["ablit.direction=dealign"],
+        ["ablit.enable=true", "ablit.direction=/w/dealign.safetensors"],
+    ],
     "ablit-size": [["ablit.hidden_size=5120"], ["ablit.enable=true"]],
     "wildcard-no-key": [
         ["api.host=0.0.0.0", "api.key_file=/etc/glm53/api-key"],
@@ -156,6 +165,11 @@ GOOD: dict[str, list[list[str]]] = {
     "open": [["api.open=true"]],
     "loopback": [["api.host=192.0.2.7"]],
     "media-profiling": [["media.skip_profiling=false", "media.enable=false"]],
+    "media-budget": [
+        ["media.images=103", "serve.max_model_len=850000"],
+        ["media.images=500", "media.request_image_tokens=16384"],
+        ["media.images=500", "media.enable=false"],
+    ],
     "media-hosts": [["media.urls=true", "media.url_domains=[example.org]"]],
     "owned-flag": [
         [args("--seed", "-1")],
@@ -178,7 +192,10 @@ GOOD: dict[str, list[list[str]]] = {
     "checkpoint-licence": [["licenses.accept=[]", "weights.source=local"]],
     "draft-licence": [["licenses.accept=[ShapleyMCG-1.0]", "spec.method=mtp"]],
     "utilization": [["kv.bytes=15032385536"], ["kv.gpu_memory_utilization=0.86"]],
-    "long-window": [["serve.max_model_len=1000000", "kv.bytes=15032385536"]],
+    "step-before-stage": [
+        ["engine.execute_timeout_seconds=600"],
+        ["engine.execute_timeout_seconds=240", "warmup.enable=false"],
+    ],
     "dev-mode": [[env("VLLM_SERVER_DEV_MODE: 0")]],
 }
 
@@ -212,6 +229,13 @@ def test_the_profiles_break_nothing() -> None:
     assert {f.code for f in check(demo)} == {"API_LOOPBACK"}
 
 
+def test_profile_long_warns_of_its_share_of_memory_alone() -> None:
+    """Its window fits, as `plan` computes, and its images share their tokens."""
+    words = [*VALID, "profile=long"]
+    found = {rule.name for rule, _ in violations(given(*words).config)}
+    assert found == {"utilization", "loopback"}
+
+
 @pytest.mark.parametrize(
     ("words", "code", "parts"),
     [
@@ -222,9 +246,9 @@ def test_the_profiles_break_nothing() -> None:
         (["spec.draft_attention=TRITON_ATTN"], "CFG_FORBIDDEN", ["TRITON_ATTN", "draft"]),
         (["media.skip_profiling=false"], "CFG_FORBIDDEN", ["SKIP_MM_PROFILING"]),
         (
-            ["media.images=100", "serve.max_model_len=850000"],
+            ["media.images=200", "serve.max_model_len=850000"],
             "CFG_MM_BUDGET",
-            ["100", "8000", "850000"],
+            ["200", "409600", "850000"],
         ),
         (["api.host=0.0.0.0"], "API_NO_KEY", ["0.0.0.0", "8888"]),
         ([args("--api-key", "sk-EXAMPLE")], "API_KEY_IN_ARGV", ["VLLM_API_KEY"]),

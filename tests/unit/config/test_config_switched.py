@@ -6,6 +6,7 @@ import pytest
 
 from glm53ctl.config.sources import ConfigError, Layer, Switched, configured, load
 from glm53ctl.config.switched import NAME, write_switched
+from glm53ctl.errors import UserError
 
 LONG = Switched(instead_of="vllm-recipe", settings=('profile="long"', "dense=fp8"))
 
@@ -65,6 +66,24 @@ def test_nothing_switched_leaves_no_file_and_no_word(file, tmp_path):
     write_switched(tmp_path / "state", Switched())
     assert not (tmp_path / "state" / NAME).exists()
     assert read(file).findings == []
+
+
+@pytest.mark.parametrize("name", [NAME, "override.yaml"])
+def test_who_may_not_read_what_the_service_keeps_is_sent_to_root(file, tmp_path, monkeypatch, name):
+    """And is not told to remove or to mend it, as with a file that is wrong."""
+
+    def read_text(path: Path, **options: str) -> str:
+        if path.name == name:
+            raise PermissionError(13, "Permission denied")
+        return whole(path, **options)
+
+    whole = Path.read_text
+    monkeypatch.setattr(Path, "read_text", read_text)
+    with pytest.raises(UserError) as refused:
+        read(file)
+    assert refused.value.code == "CONTROL_DENIED"
+    assert f"{name} belongs to the service." in str(refused.value)
+    assert refused.value.fix == "Run the command as root (sudo)."
 
 
 def test_a_torn_file_is_said_and_how_to_go_on(file, tmp_path):

@@ -142,8 +142,12 @@ def runs(**changes):
         "argv": "vllm serve", "step_ms": 4.0, "prefix_hit": True, "drafted": 70.0,
         "weight_gib": 4.0, "graphs": True,
     }  # fmt: skip
-    lighter = {"dense_fp8": 3.0, "dense_q4": 2.0}
-    made = {name: one | {"weight_gib": lighter.get(name, 4.0)} for name in engine.RUNS}
+    rounded = sitting.packed([answer(("a", LIKELY | {"b": -2.4}))])
+    lighter = {
+        "dense_fp8": {"weight_gib": 3.0, "answers": rounded},
+        "dense_q4": {"weight_gib": 2.0, "answers": rounded},
+    }
+    made = {name: one | lighter.get(name, {}) for name in engine.RUNS}
     return {name: run | changes.get(name, {}) for name, run in made.items()}
 
 
@@ -154,13 +158,14 @@ def test_a_good_sitting_has_the_named_keys_and_passes():
         assert found[key] is True
     assert set(found["dense"]) == {"bf16", "fp8", "q4"}
     assert found["dense"]["q4"] == {
-        "logit_error": 0.0,
+        "logit_error": pytest.approx(0.029, abs=1e-3),
         "weight_gb": pytest.approx(2.147, abs=1e-3),
         "step_ratio": 0.75,
     }
 
 
 OTHER = sitting.packed([answer(("b", LIKELY))])
+GARBAGE = sitting.packed([answer(("c", {"a": -5.0, "b": -3.0, "c": -0.1}))])
 
 
 @pytest.mark.parametrize(
@@ -173,6 +178,8 @@ OTHER = sitting.packed([answer(("b", LIKELY))])
         ({"mtp": {"graphs": False}}, "graphs"),
         ({"exl3": {"prefix_hit": False}}, "prefix_hit"),
         ({"dense_q4": {"weight_gib": 3.5}}, "weights of the dense modes"),
+        ({"dense_q4": {"answers": GARBAGE}}, "logits of q4"),
+        ({"dense_fp8": {"answers": GARBAGE}}, "logits of fp8"),
     ],
 )
 def test_what_does_not_hold_is_named(changes, wrong):

@@ -32,6 +32,13 @@ def test_timeouts() -> None:
     assert timeout == "45"
 
 
+def test_torch_grows_its_blocks_on_a_gpu_alone() -> None:
+    assert env()["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
+    assert "PYTORCH_CUDA_ALLOC_CONF" not in env("demo")
+    connected = env(engine={"extra_args": ["--kv_transfer_config", "{}"]})
+    assert "PYTORCH_CUDA_ALLOC_CONF" not in connected
+
+
 def test_nccl_between_sparks() -> None:
     nccl = {name: value for name, value in env().items() if name.startswith("NCCL_")}
     assert nccl == {
@@ -114,18 +121,34 @@ def test_the_plugin_gets_what_vllm_has_no_flag_for() -> None:
         ("watchdog_report", "/run/glm53/watchdog.json"),
     }
     assert overlay["api"]["media"].items() >= {("images", 4), ("image_mib", 10), ("urls", False)}
+    assert overlay["api"]["media"]["request_image_tokens"] is None
+    long = json.loads(env("long")["GLM53_OVERLAY"])["api"]
+    assert long["media"]["request_image_tokens"] == 16_384
+    assert long["default_max_tokens"] == 32_768
     text_only = json.loads(env(media={"enable": False})["GLM53_OVERLAY"])["api"]["media"]
     assert (text_only["images"], text_only["videos"]) == (0, 0)
     own = json.loads(env(thinking={"chat_template": "/t.jinja"})["GLM53_OVERLAY"])["api"]
     assert own["template"] == "checkpoint"
-    ablit = json.loads(env(ablit={"enable": True, "alpha": 1.0})["GLM53_OVERLAY"])["ablit"]
+    ablit = json.loads(
+        env(ablit={"enable": True, "direction": "/d.safetensors", "alpha": 1.0})["GLM53_OVERLAY"]
+    )["ablit"]
     assert ablit == {
-        "direction": "dealign",
+        "direction": "/d.safetensors",
         "layers": "15-45",
         "alpha": 1.0,
         "include_mtp": True,
         "hidden_size": 4096,
     }
+
+
+def test_a_4k_frame_is_decoded_and_what_a_request_keeps_is_bounded() -> None:
+    frame, kept = "VLLM_MAX_IMAGE_PIXELS", "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES"
+    assert (env()[frame], env()[kept]) == (str(3840 * 2160), str(2 << 30))
+    assert env("long")[kept] == str(4 * 128 * 3 * 1920 * 1088)
+    larger = env(media={"video_pixels": 7680 * 4320})
+    assert (larger[frame], larger[kept]) == (str(7680 * 4320), env()[kept])
+    assert env(media={"video_pixels": 1, "image_tokens": 100})[frame] == str(100 * 28 * 28)
+    assert frame not in env("demo")
 
 
 def test_extra_variables_do_not_replace_the_plans() -> None:

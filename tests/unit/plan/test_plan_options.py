@@ -65,6 +65,7 @@ def test_dflash_names_the_draft_by_path_and_its_kv_type_always() -> None:
         "model": "/w/draft",
         "num_speculative_tokens": 7,
         "kv_cache_dtype": "auto",
+        "draft_sample_method": "probabilistic",
     }
 
 
@@ -75,6 +76,12 @@ def test_dflash_passes_on_what_was_said_of_the_draft() -> None:
         "attention_backend": "FLASH_ATTN",
         "draft_tensor_parallel_size": 2,
     }
+
+
+def test_how_the_draft_picks_tokens_is_a_setting_of_dflash_alone() -> None:
+    greedy = spec_of(with_dflash(spec={"draft_sample": "greedy"}))
+    assert greedy["draft_sample_method"] == "greedy"
+    assert "draft_sample_method" not in spec_of(config(spec={"method": "mtp"}))
 
 
 def test_without_the_licence_of_the_draft_mtp_drafts_and_no_draft_is_named() -> None:
@@ -257,6 +264,7 @@ def test_every_setting_of_the_engine_is_carried() -> None:
         {"licenses": {"accept": []}},
         {"media": {"max_frames": 33}},
         {"media": {"cache_gib": 3.3}},
+        {"media": {"video_pixels": 33}},
         {"thinking": {"parser": None}},
         {"api": {"key_file": "/k"}},
         {"api": {"port": 33}},

@@ -51,13 +51,22 @@ def test_findings_that_come_and_go_are_changes():
         snapshot(report(0, Phase.PAIRING)),
     ) == [
         "rank 0: blocked (PORT_IN_USE, MEM_FOREIGN)",
+        "rank 1: no word",
         "rank 0: blocked (PORT_IN_USE)",
         "rank 0: pairing",
     ]
 
 
-def test_ranks_that_have_not_come_yet_are_no_news():
-    assert lines(snapshot(), snapshot()) == []
+def test_a_pair_that_is_down_is_said_once():
+    assert lines(snapshot(), snapshot()) == ["rank 0: no word", "rank 1: no word"]
+
+
+def test_a_dumb_terminal_gets_lines():
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=120, _environ={"TERM": "dumb"})
+    with Screen(console) as screen:
+        screen.show(snapshot())
+    assert file.getvalue().splitlines() == ["rank 0: no word", "rank 1: no word"]
 
 
 def test_a_rank_that_falls_silent_is_news_and_so_is_its_return():

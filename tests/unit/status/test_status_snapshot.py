@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from pictures import NOW, config, finding, heard, loss, report, snapshot
 
+from glm53ctl.errors import UserError
 from glm53ctl.findings import Severity
 from glm53ctl.status.snapshot import Snapshot, assemble, gather
 from glm53ctl.supervise import control
+from glm53ctl.supervise.orders import give_order
 from glm53ctl.supervise.report import Phase
 
 # --- the state of the pair -----------------------------------------------------------------------
@@ -22,6 +24,17 @@ def test_without_a_word_of_any_rank_the_pair_is_down():
     assert (picture.state, picture.ready, picture.epoch) == ("down", False, 0)
     assert (picture.ranks, picture.missing) == ((), (0, 1))
     assert "glm53ctl up" in picture.next_step
+
+
+def test_a_pair_of_two_hosts_is_started_on_both():
+    """`up` refuses it: it runs all ranks on one host."""
+    nodes = [{"name": "a", "address": "192.0.2.1"}, {"name": "b", "address": "192.0.2.2"}]
+    step = "`systemctl start glm53.target` on both."
+    assert snapshot(nodes=nodes).next_step == f"Start the pair: {step}"
+    assert snapshot(nodes=nodes[:1]).next_step == "Start the pair: `systemctl start glm53.target`."
+    with pytest.raises(UserError) as refused:
+        give_order(config(nodes=nodes), "resume")
+    assert (refused.value.code, refused.value.fix) == ("PAIR_DOWN", f"Start it with {step}")
 
 
 def test_the_pair_is_ready_when_every_rank_is():

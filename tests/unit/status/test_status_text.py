@@ -8,7 +8,7 @@ from pictures import NOW, finding, heard, loss, report, shown, snapshot
 from glm53ctl.findings import Severity
 from glm53ctl.status.screen import draw
 from glm53ctl.status.text import duration
-from glm53ctl.supervise.report import Counters, EngineReport, Phase
+from glm53ctl.supervise.report import Counters, EngineReport, Phase, RankReport
 from glm53ctl.supervise.stages import Stage
 
 
@@ -61,16 +61,46 @@ def test_every_phase_can_be_shown(phase):
 @pytest.mark.parametrize(
     ("percent", "bar"),
     [
-        (0, "load ╌╌╌╌╌╌╌╌╌╌ 0%"),
-        (9, "load ╌╌╌╌╌╌╌╌╌╌ 9%"),
-        (50, "load ━━━━━╌╌╌╌╌ 50%"),
-        (99, "load ━━━━━━━━━╌ 99%"),
-        (100, "load ━━━━━━━━━━ 100%"),
+        (0, "load ╌╌╌╌ 0%"),
+        (24, "load ╌╌╌╌ 24%"),
+        (50, "load ━━╌╌ 50%"),
+        (99, "load ━━━╌ 99%"),
+        (100, "load ━━━━ 100%"),
     ],
 )
 def test_a_stage_that_counts_has_a_bar(percent, bar):
     text = shown(snapshot(report(0, Phase.STARTING, stage=Stage.LOAD, percent=percent)))
     assert bar in text
+
+
+def loading(stage: Stage, **changes: object) -> RankReport:
+    return report(
+        1,
+        Phase.STARTING,
+        node="spark-worker",
+        since=NOW - 3599,
+        epoch=12_345,
+        stage=stage,
+        engine=EngineReport(pid=4_194_304, version="0.33.0"),
+        memory_available_gib=116.2,
+        **changes,
+    )
+
+
+def test_a_load_fits_into_80_columns():
+    row = line_of(shown(snapshot(loading(Stage.LOAD, percent=100)), width=80), "4194304")
+    words = ["1", "spark-worker", "starting", "59m", "59s", "12345", "4194304", "116.2", "GiB"]
+    assert row.split() == [*words, "load", "━━━━", "100%"]
+
+
+@pytest.mark.parametrize(
+    "said", [{"stage": Stage.GRAPHS, "percent": 99}, {"stage": Stage.KV, "compiling": "k" * 24}]
+)
+def test_what_is_too_long_for_the_line_is_not_cut(said):
+    text = shown(snapshot(loading(**said)), width=80)
+    assert {"spark-worker", "starting", "4194304"} <= set(line_of(text, "4194304").split())
+    assert "…" not in text
+    assert text.count("99%") == 1 or text.count("k") >= 24
 
 
 def test_a_stage_that_counts_nothing_has_its_name_only():

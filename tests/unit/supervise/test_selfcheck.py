@@ -103,6 +103,19 @@ def test_it_runs_once_for_an_engine_where_there_are_kernels(tmp_path, monkeypatc
     assert looked.fault is None
 
 
+def test_an_overlay_that_gave_no_report_is_asked_again(tmp_path):
+    """A GPU that is not there yet, at a boot: what nobody compared has not passed."""
+    config = config_with(tmp_path, f"echo $@ >> {tmp_path}/runs; echo no CUDA >&2; exit 1")
+    looked = survey.Survey(0)
+    for _ in range(2):
+        asyncio.run(looked.take(config))
+        assert looked.fault is not None
+        assert looked.fault.code == "OVERLAY_UNKNOWN"
+    runs = (tmp_path / "runs").read_text().splitlines()
+    assert len(runs) == 2
+    assert all("--device cuda" in run for run in runs)
+
+
 def test_a_resume_has_the_kernels_checked_before_the_next_start(tmp_path):
     """On this node, and on the others: what they told before is of another look."""
     config = config_with(tmp_path, f"echo once >> {tmp_path}/runs; {printing(BAD)}")
