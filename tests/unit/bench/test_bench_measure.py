@@ -100,8 +100,10 @@ def test_agents_and_a_newcomer(paced):
     assert (alone.name, newcomer.name) == ("agents x2", "newcomer")
     assert newcomer.lower_is_better
     assert newcomer.extra["prompt_tokens"] > 300
-    # The newcomer is read at once and the agents are, too: they may be done before all write.
-    assert [case.values[0] > 0 for case in during] == [True] * (not found.notes)
+    # The newcomer is read at once and the agents are, too: they may be done before all write. What
+    # they keep, the next test shows; here it may be nothing, between two tokens.
+    names = ["agents while a newcomer is read"] * (not found.notes)
+    assert [case.name for case in during] == names
     assert found.faults == []
 
 
