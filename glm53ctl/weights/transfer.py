@@ -28,8 +28,9 @@ from glm53ctl.weights.layout import INCOMPLETE
 from glm53ctl.weights.manifest import Entry
 from glm53ctl.weights.record import FileState, seen
 
-PIECE_BYTES = 1 << 20
-"""Read at most at once, and written at once: what a killed process loses of each stream."""
+PIECE_BYTES = 256 << 10
+"""Read at most at once, and written at once: what a killed process loses of each stream. With a
+mebibyte the allocator held 10 to 40 MB more for eight streams, and nothing was faster."""
 BEHIND_BYTES = 8 << 20
 """After so many bytes the kernel is told to write them, and to drop what it has written."""
 COMMIT_BYTES = 256 << 20
