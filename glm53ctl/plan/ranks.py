@@ -30,8 +30,7 @@ def rank_argv(config: Config, rank: int) -> list[str]:
 
 def base_url(config: Config) -> str:
     """Return where the head reaches its own API; a wildcard address is reached by loopback."""
-    host = _ANY_ADDRESS.get(config.api.host, config.api.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{config.api.port}"
+    return config.api.url_at(_ANY_ADDRESS.get(config.api.host, config.api.host))
 
 
 def api_key(config: Config) -> SecretSource:

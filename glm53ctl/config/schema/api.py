@@ -31,7 +31,11 @@ class Api(Section):
     @property
     def endpoint(self) -> str:
         """Its URL, as clients are told."""
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/v1"
+        return f"{self.url_at(self.host)}/v1"
+
+    def url_at(self, host: str) -> str:
+        """Return the URL of its port on a host or an address."""
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
 
 class Thinking(Section):

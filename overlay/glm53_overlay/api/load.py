@@ -46,8 +46,7 @@ class Load:
         return self._refusal
 
     async def drain(self, seconds: float) -> float:
-        """Admit nothing more and wait for the replies at work; return the seconds left of it."""
-        self.stopping = True
+        """Wait for the replies at work, once nothing more joins; return the seconds left."""
         deadline = self.now() + seconds
         while self.active and self.now() < deadline:
             await asyncio.sleep(DRAIN_LOOK_SECONDS)
