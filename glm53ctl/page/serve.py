@@ -25,6 +25,26 @@ AGAIN_SECONDS = 15.0
 address may change."""
 MAX_CONNECTIONS = 64
 STOP_SECONDS = 5.0
+TICK_SECONDS = 1.0
+
+
+class Server(uvicorn.Server):
+    """Uvicorn's, looking once a second for what to do, not ten times: a host at rest sleeps."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._over = asyncio.Event()
+
+    def end(self) -> None:
+        """Take nothing new, and let `serve` return once what is under way is answered."""
+        self.should_exit = True
+        self._over.set()
+
+    async def main_loop(self) -> None:
+        """Renew the Date header each second, as uvicorn's does, until `end`."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), TICK_SECONDS)
 
 
 @dataclass
@@ -44,7 +64,7 @@ class PageServer:
     wrong: str = ""
     """Why it is not served on an address; empty when all is well."""
     _hosts: set[str] = field(default_factory=set)
-    _servers: dict[str, tuple[uvicorn.Server, asyncio.Task[None]]] = field(default_factory=dict)
+    _servers: dict[str, tuple[Server, asyncio.Task[None]]] = field(default_factory=dict)
     _stop: Callable[[], object] | None = None
     _thread: threading.Thread | None = None
 
@@ -82,7 +102,7 @@ class PageServer:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stream.closed.wait(), AGAIN_SECONDS)
         for server, _ in self._servers.values():
-            server.should_exit = True
+            server.end()
         await asyncio.gather(watching, *(task for _, task in self._servers.values()))
 
     def _follow(self, stream: Stream) -> None:
@@ -93,7 +113,7 @@ class PageServer:
         except OSError as error:
             wanted, wrong = set(self._servers), [f"addresses cannot be listed ({error.strerror})"]
         for address in self._servers.keys() - wanted:
-            self._servers.pop(address)[0].should_exit = True
+            self._servers.pop(address)[0].end()
             self.urls.pop(address, None)
         for address, (_, task) in list(self._servers.items()):
             if task.done():
@@ -113,7 +133,7 @@ class PageServer:
 
     def _begin(self, stream: Stream, address: str) -> None:
         made = listen(address, self.config.page.port)
-        server = uvicorn.Server(
+        server = Server(
             uvicorn.Config(
                 make_app(stream, self._hosts),
                 lifespan="off",

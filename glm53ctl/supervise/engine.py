@@ -87,8 +87,11 @@ class EngineProcess:
         env: Mapping[str, str],
         log: Path,
         on_line: Callable[[str], None],
+        on_end: Callable[[], None] = lambda: None,
     ) -> "EngineProcess":
         """Start the engine; its output goes to `log`, and line by line to `on_line`.
+
+        `on_end` is called when it has ended, once or twice.
 
         Raises OSError when there can be no further process.
         """
@@ -117,12 +120,12 @@ class EngineProcess:
             os.close(output_write)
         self = cls(guard)
         self._followers = [
-            asyncio.create_task(self._follow_reports(report_read)),
+            asyncio.create_task(self._follow_reports(report_read, on_end)),
             asyncio.create_task(self._follow_output(output_read, log, on_line)),
         ]
         return self
 
-    async def _follow_reports(self, fd: int) -> None:
+    async def _follow_reports(self, fd: int, on_end: Callable[[], None]) -> None:
         async for line in _lines(fd):
             word, _, rest = line.partition(" ")
             if word == "started":
@@ -131,10 +134,12 @@ class EngineProcess:
                 code, _, self.failure = rest.partition(" ")
                 self.exit_code = int(code)
                 self.ended.set()
+                on_end()
             elif word == "left":
                 self.left = [int(pid) for pid in rest.split()]
         await self.guard.wait()
         self.ended.set()
+        on_end()
 
     async def _follow_output(self, fd: int, log: Path, on_line: Callable[[str], None]) -> None:
         file = _opened(log)

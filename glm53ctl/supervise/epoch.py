@@ -31,13 +31,15 @@ from glm53ctl.plan.ranks import API_KEY
 from glm53ctl.supervise.canary import CanaryError, Target, ask_canary
 from glm53ctl.supervise.engine import EngineProcess, Member
 from glm53ctl.supervise.link import PairLink
+from glm53ctl.supervise.pace import pause
 from glm53ctl.supervise.pulse import ProgressWatch, read_counters
 from glm53ctl.supervise.report import Counters, Loss, Phase, RankReport
 from glm53ctl.supervise.stages import ORDER, Stage, StageTracker
 from glm53ctl.supervise.warmup import warm_up
 
-MEMBERS_SECONDS = 0.5
-SEARCH_SECONDS = 5.0
+MEMBERS_SECONDS = 0.4
+"""The least between two looks at the engine's processes: a little less than a serving tick."""
+SEARCH_SECONDS = 30.0
 """How often a serving engine's processes are searched anew: that reads all of the host's."""
 COUNTERS_SECONDS = 2.0
 FABRIC_SECONDS = 10.0
@@ -130,7 +132,9 @@ class Epoch:
 
         environment = launch_env(self.plan, self.environ)
         self._api_key = environment.get(API_KEY)
-        self.engine = await EngineProcess.start(self.plan.argv, environment, log, take)
+        self.engine = await EngineProcess.start(
+            self.plan.argv, environment, log, take, self.link.changed.set
+        )
 
     # --- judging --------------------------------------------------------------------------------
 
@@ -324,7 +328,7 @@ class Epoch:
         far = rails_of(self.config, self.others)
         known = {(finding.code, finding.where) for finding in self.remarks}
         while self.fabric is not None:
-            await asyncio.sleep(FABRIC_SECONDS)
+            await pause(FABRIC_SECONDS)
             now = await asyncio.to_thread(probe_links, self.config, self.rank, far)
             found = drifted(self.config, self.fabric, now, self.others)
             self.drifted = tuple(f for f in found if (f.code, f.where) not in known)
@@ -341,7 +345,7 @@ class Epoch:
                 counters = await read_counters(client)
                 self.counters = counters or self.counters
                 self._wedged = self._watch.feed(counters, time.monotonic())
-                await asyncio.sleep(COUNTERS_SECONDS)
+                await pause(COUNTERS_SECONDS)
 
     # --- ending and telling ---------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from glm53ctl.config.switched import Switched
 from glm53ctl.facts.node import NodeFacts
 from glm53ctl.findings import Finding, Severity
 from glm53ctl.supervise.identity import Identity, mismatches
+from glm53ctl.supervise.pace import pause
 from glm53ctl.supervise.report import PeerView, RankReport
 from glm53ctl.supervise.wire import (
     MAX_LINE_BYTES,
@@ -296,7 +297,7 @@ class PairLink:
         with contextlib.suppress(ConnectionError):
             while True:
                 await channel.send(Beat(report=self.report()))
-                await asyncio.sleep(self.config.link.beat_seconds)
+                await pause(self.config.link.beat_seconds)
 
 
 def _denied(message: str) -> Finding:

@@ -39,6 +39,7 @@ from glm53ctl.supervise.identity import Identity, boot_id, identify
 from glm53ctl.supervise.ledger import Ledger, next_backoff
 from glm53ctl.supervise.link import PairLink
 from glm53ctl.supervise.notify import Notifier
+from glm53ctl.supervise.pace import until_next
 from glm53ctl.supervise.proctree import adopt_orphans, stale_processes, still_there
 from glm53ctl.supervise.report import EngineReport, Loss, Phase, RankReport, TrialState
 from glm53ctl.supervise.secrets import pair_token
@@ -51,6 +52,8 @@ from glm53ctl.weights.local import quick_digest
 log = logging.getLogger("glm53ctl")
 
 TICK_SECONDS = 0.25
+SERVING_TICK_SECONDS = 0.5
+"""What ends while the pair serves says so itself; this is for what only a look can tell."""
 CHECK_SECONDS = 2.0
 """How often a blocked node looks again."""
 JOIN_SECONDS = 15.0
@@ -404,7 +407,7 @@ class RankSupervisor:
                 return loss
             if self.phase is Phase.STARTING and epoch.is_ready():
                 await self._become_ready(epoch)
-            await self._tick()
+            await self._tick(SERVING_TICK_SECONDS if self.phase is Phase.READY else TICK_SECONDS)
 
     def _commanded(self, epoch: Epoch) -> Loss | None:
         if self.stopping:
@@ -581,9 +584,9 @@ class RankSupervisor:
             self.changed.set()
 
     async def _tick(self, seconds: float = TICK_SECONDS) -> None:
-        """Wait for news or for `seconds`, and feed the service manager."""
+        """Wait for news or for the next multiple of `seconds`, and feed the service manager."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(until_next(seconds)):
                 await self.changed.wait()
         self.changed.clear()
         self._judge_trial()

@@ -25,6 +25,8 @@ from waiting import wait_for
 from glm53ctl.config.schema import Link, Watchdog
 from glm53ctl.supervise.proctree import descendants
 
+METRICS = Path(__file__).parents[1] / "unit/view/vllm-0.32.0.prom"
+"""What a real engine says at /metrics."""
 FAKE_SYSTEMD = Path(__file__).parents[1] / "unit/watchdog/fake_systemd.py"
 BUSY, AT_REST = '7, "restart", "/j/7"', '0, "", "/"'
 """The stand-in has a job for rank 0, and the watchdog looks harder at a unit with one."""
@@ -96,6 +98,8 @@ def main(seconds: float) -> None:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         pair = Pair(root)
         stack.callback(pair.stop)
+        told = (line for line in METRICS.read_text().splitlines() if not line.startswith("#"))
+        pair.behave(rank0={"metrics": dict(line.rsplit(" ", 1) for line in told)})
         pair.start(link=Link(token_file=pair.settings["link"]["token_file"]).model_dump())
         wait_for(lambda: pair.snapshot().ready, "the pair", START_SECONDS)
         address = stack.enter_context(system_bus(root))

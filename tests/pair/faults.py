@@ -32,6 +32,8 @@ def heal(side: Side) -> None:
 class Fault:
     """One fault. `hurt` does it, `mend` is what the world or an operator does afterwards.
 
+    `prepare` comes before, takes its time, and changes nothing for the pair.
+
     `survivors` are the ranks whose hosts live through it. `follows` is what the product must do:
     `restart` the pair as one new epoch; `refuse` to serve, with the reason in its status, until
     mended; or `serve` on as if nothing had happened.
@@ -41,6 +43,7 @@ class Fault:
     phrase: str
     hurt: Act
     mend: Act = nothing
+    prepare: Act = nothing
     survivors: tuple[int, ...] = (0, 1)
     follows: Literal["restart", "refuse", "serve"] = "restart"
     says: str = ""
@@ -181,24 +184,39 @@ def _free_port(side: Side) -> None:
     side.hosts[0].exec("systemctl", "stop", "intruder")
 
 
-def _hog_memory(side: Side) -> None:
-    """Take all but half of the floor; first in line should the kernel have to kill after all."""
-    half_of_floor = int(side.config.memory.floor_gib * 2**29)
+_HOG_SECONDS = 400.0
+"""A machine that never had so much memory in use can need minutes to hand it out."""
+
+
+def _hog(side: Side, name: str, kind: str, leave_gib: float) -> None:
+    """Start a program that takes all memory but so much, and is the kernel's first victim."""
     program = (
-        "import mmap, time; m = dict(l.split(':') for l in open('/proc/meminfo'));"
+        "import mmap, os, time; m = dict(l.split(':') for l in open('/proc/meminfo'));"
         "open('/proc/self/oom_score_adj', 'w').write('1000');"
-        f"n = int(m['MemAvailable'].split()[0]) * 1024 - {half_of_floor};"
-        # In huge pages: small ones take longer to be touched than the world waits to mend.
-        "held = mmap.mmap(-1, n, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS);"
-        "held.madvise(mmap.MADV_HUGEPAGE)\n"
+        f"n = int(m['MemAvailable'].split()[0]) * 1024 - {int(leave_gib * 2**30)};"
+        "held = mmap.mmap(-1, n, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
         "for i in range(0, n, 4096): held[i] = 1\n"
+        f"{kind == 'forking'} and os.fork() and os._exit(0)\n"
         "time.sleep(9999)"
     )
-    side.hosts[1].exec("systemd-run", "--unit=hog", "/usr/bin/python3", "-c", program)
+    side.hosts[1].exec(
+        "systemd-run", "--collect", f"--unit={name}", f"--property=Type={kind}",
+        f"--property=TimeoutStartSec={_HOG_SECONDS}", "/usr/bin/python3", "-c", program,
+        timeout=_HOG_SECONDS,
+    )  # fmt: skip
 
 
-def _end_hog(side: Side) -> None:
-    side.hosts[1].exec("systemctl", "stop", "hog")
+def _hog_most(side: Side) -> None:
+    """Leave 1 GiB above the floor. The child keeps what was taken once systemd-run returns."""
+    _hog(side, "hog", "forking", side.config.memory.floor_gib + 1)
+
+
+def _hog_the_rest(side: Side) -> None:
+    _hog(side, "hog-rest", "exec", side.config.memory.floor_gib / 2)
+
+
+def _end_hogs(side: Side) -> None:
+    side.hosts[1].exec("systemctl", "stop", "hog", "hog-rest", check=False)
 
 
 def _fill_state(side: Side) -> None:
@@ -226,7 +244,10 @@ _STATES = [
         "port_taken", "another program has taken the API's port",
         _take_port, _free_port, follows="refuse", says="PORT_IN_USE",
     ),
-    Fault("memory_hog", "a program eats the memory", _hog_memory, _end_hog, says="MEM_FLOOR"),
+    Fault(
+        "memory_hog", "a program eats the last of the memory",
+        _hog_the_rest, _end_hogs, _hog_most, says="MEM_FLOOR",
+    ),
     Fault(
         "disk_full", "worker process killed while the state directory is full",
         _fill_state, _empty_state, says="RANK_LOST", plain=False,

@@ -76,6 +76,7 @@ class Client:
 def measure(side: Side, fault: Fault, serve_seconds: float = SERVE_SECONDS) -> Measurement:
     """Hurt a serving pair once; it serves again afterwards, by hand if not by itself."""
     side.until_serving()
+    fault.prepare(side)
     # The right answer comes a little before the last rank knows of it.
     wait_for(lambda: not side.trouble((0, 1)), f"{side.name} to be at ease", START_SECONDS)
     engines = {pid for rank in fault.survivors for pid in side.engine(rank)}

@@ -39,14 +39,18 @@ def behaviour() -> dict:
 
 
 class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # a connection is kept, as vLLM's server does
+
     def log_message(self, *_):
         pass
 
-    def reply(self, body: str, kind: str = "application/json") -> None:
+    def reply(self, text: str, kind: str = "application/json") -> None:
+        body = text.encode()
         self.send_response(200)
         self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body.encode())
+        self.wfile.write(body)
 
     def do_GET(self):
         if self.path == "/v1/models":

@@ -51,16 +51,31 @@ def marker(tmp_path):
         os.kill(pid, signal.SIGKILL)
 
 
-async def start(script: str, marker: str, log: Path, on_line=lambda _: None) -> EngineProcess:
+async def start(
+    script: str, marker: str, log: Path, on_line=lambda _: None, **more
+) -> EngineProcess:
     adopt_orphans()
     environment = {**os.environ, "GLM53_TEST_MARKER": marker}
-    return await EngineProcess.start(["/bin/bash", "-c", script], environment, log, on_line)
+    argv = ["/bin/bash", "-c", script]
+    return await EngineProcess.start(argv, environment, log, on_line, **more)
 
 
 async def until_up(engine: EngineProcess) -> None:
     async with asyncio.timeout(DEADLINE):
         while "up" not in engine.last_lines:
             await asyncio.sleep(0.02)
+
+
+def test_an_end_is_told(marker, tmp_path):
+    async def scenario():
+        told = asyncio.Event()
+        engine = await start("exit 3", marker, tmp_path / "log", on_end=told.set)
+        async with asyncio.timeout(DEADLINE):
+            await told.wait()
+        assert engine.exit_code == 3
+        await engine.end()
+
+    asyncio.run(scenario())
 
 
 def test_end_leaves_nothing_of_an_unruly_tree(marker, tmp_path):
