@@ -270,7 +270,7 @@ class Fetch:
                 if finding.code != "FETCH_FAILED":
                     raise _SourceError(finding) from None
                 if error.status == 503:
-                    wait = pause_seconds(error.headers) if "Retry-After" in error.headers else 0.0
+                    wait = pause_seconds(error.headers, default=0.0)
             except TransferError as error:
                 finding = error.finding
             except TimeoutError as error:

@@ -48,7 +48,7 @@ def gib(count: float) -> str:
 # --- the Hub -------------------------------------------------------------------------------------
 
 
-def pause_seconds(headers: Mapping[str, str]) -> float:
+def pause_seconds(headers: Mapping[str, str], default: float = PAUSE_SECONDS) -> float:
     """Return how long a 429 or 503 asks to wait: Retry-After, else the rate-limit window.
 
     A date is compared with the server's own clock, not with this machine's, which may be wrong.
@@ -63,7 +63,7 @@ def pause_seconds(headers: Mapping[str, str]) -> float:
         return min(max(span, 0.0), PAUSE_MAX_SECONDS)
     except (ValueError, KeyError, TypeError):
         reset = _RESET.search(low.get("ratelimit", ""))
-        return min(float(reset[1]), PAUSE_MAX_SECONDS) if reset else PAUSE_SECONDS
+        return min(float(reset[1]), PAUSE_MAX_SECONDS) if reset else default
 
 
 def judge_response(

@@ -297,6 +297,17 @@ def test_an_ill_hub_is_asked_again(world, status):
     assert world.is_right()
 
 
+@pytest.mark.parametrize("begin", ["/api", "/"], ids=["metadata", "file"])
+@pytest.mark.parametrize("name", ["Retry-After", "retry-after"])
+def test_an_ill_hub_says_when_to_come_back(world, begin, name):
+    ill = Fault(status=503, headers={name: "2"})
+    world.hub.fault = lambda a: ill if a.path.startswith(begin) and a.count < 2 else None
+    began = time.monotonic()
+    world.fetch()
+    assert time.monotonic() - began >= 2
+    assert world.is_right()
+
+
 def test_a_gated_repository_stops_at_once(world):
     world.hub.fault = lambda a: Fault(
         status=401, headers={"X-Error-Code": "GatedRepo", "X-Error-Message": "restricted"}
