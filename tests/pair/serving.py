@@ -25,6 +25,12 @@ from .side import START_SECONDS, Side
 
 SERVICES = CHECKOUT / "services"
 RUN_DIR = Path("/run/glm53")
+HASTE: dict[str, dict[str, float]] = {
+    "supervise": {"backoff_seconds": 0.5, "crash_limit": 100, "frozen_seconds": 2},
+    "link": {"silence_grace_seconds": 5},
+}
+"""The settings that are not an owner's: tests hurt the pair more often than one would put up with,
+and would mostly wait."""
 
 PLACES = {
     ".service": "/etc/systemd/system/{}",
@@ -202,7 +208,5 @@ def demo_settings(files: DemoFiles, product: Product) -> dict[str, Any]:
         "weights": {"model_dir": str(MODEL)},
         "canary": recorded["canary"],
         "api": {"host": "0.0.0.0"},  # as an owner whose LAN may use it has it
-        # Tests hurt the pair more often than an owner would put up with.
-        "supervise": {"backoff_seconds": 0.5, "crash_limit": 100, "frozen_seconds": 2},
-        "link": {"silence_grace_seconds": 5},
+        **HASTE,
     }
