@@ -1,12 +1,18 @@
 """Who holds a TCP port."""
 
 import contextlib
+import random
 import socket
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 
 import psutil
 
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared, never bound
+_HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST = 10_000
+"""Below are ports with names, and a user may not have all of them."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +47,15 @@ def can_listen(address: str, port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different TCP ports of 127.0.0.1 that nobody uses just now."""
-    with contextlib.ExitStack() as probes:
-        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
-        for probe in sockets:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in sockets]
+    """Return different TCP ports of 127.0.0.1 that nobody uses just now.
+
+    None of those that the kernel hands out by itself, unless it hands out all: until a server
+    listens there, and each time it starts anew, such a port may become any client's.
+    """
+    first = int(_HANDED_OUT.read_text().split()[0])
+    ports = range(_LOWEST, first) if first >= 2 * _LOWEST else range(_LOWEST, 1 << 16)
+    drawn = random.sample(ports, len(ports))
+    return list(islice((port for port in drawn if can_listen("127.0.0.1", port)), count))
 
 
 def holder(address: str, port: int) -> PortHolder:

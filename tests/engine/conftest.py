@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -17,15 +18,19 @@ from waiting import wait_for
 
 from glm53ctl.config.sources import load
 from glm53ctl.demo.run import DemoFiles, prepare
+from glm53ctl.errors import UserError
 from glm53ctl.facts.ports import free_ports
 from glm53ctl.status.snapshot import Snapshot, gather
 from glm53ctl.supervise.local import LocalPair
 from glm53ctl.supervise.proctree import adopt_orphans, descendants, shared_memory
+from glm53ctl.supervise.report import RankReport
 
 REPOSITORY = Path(__file__).parents[2]
 START_SECONDS = 600.0
 COMMAND_SECONDS = 600.0
 STOP_SECONDS = 120.0
+STAGE_LIMITS = dict.fromkeys(("boot", "rendezvous", "nccl", "api", "canary"), START_SECONDS)
+"""A slow machine is no loss here: what stands still fails the test that waits for it."""
 TEST_SECONDS = 2400
 """One test may wait for several starts; one that hangs never ends."""
 
@@ -61,6 +66,7 @@ class Bed:
             "backoff_seconds": 0.1,
             "frozen_seconds": 2,
             "crash_limit": 100,
+            "limits": STAGE_LIMITS,
         }
         for section, values in changes.items():
             self.settings[section] = {**self.settings.get(section, {}), **values}
@@ -101,6 +107,14 @@ class Bed:
     def snapshot(self) -> Snapshot:
         return gather(self.config)
 
+    def report(self, rank: int) -> RankReport:
+        """What a rank says of itself; one that is held up has no answer at first."""
+
+        def said() -> RankReport | None:
+            return next((one for one in self.snapshot().ranks if one.rank == rank), None)
+
+        return wait_for(said, f"rank {rank} to answer")
+
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a `glm53ctl` command with this bed's configuration."""
         return subprocess.run(
@@ -111,17 +125,26 @@ class Bed:
             check=False,
         )
 
-    def status(self) -> dict:
-        """What `glm53ctl status --json` says."""
-        done = self.command("status", "--json")
-        assert done.returncode in (0, 3), done.stderr
-        return json.loads(done.stdout)
+    def status(self, state: str) -> dict:
+        """What `glm53ctl status --json` says in this state; who is held up is not in it."""
+
+        def said() -> dict | None:
+            done = self.command("status", "--json")
+            assert done.returncode in (0, 3), done.stderr
+            status = json.loads(done.stdout)
+            return status if status["state"] == state else None
+
+        return wait_for(said, f"status to say {state!r}")
 
 
 @pytest.fixture(scope="session")
 def demo_files(engine_prefix, tmp_path_factory) -> DemoFiles:
     files = DemoFiles(tmp_path_factory.mktemp("demo"))
-    prepare(files, engine_prefix, print, lambda _: None)
+    make = partial(prepare, files, engine_prefix, print, lambda _: None)
+    try:
+        make()
+    except UserError:  # the first start on a slow machine may take longer than the demo waits
+        make()
     yield files
     shutil.rmtree(files.run_dir, ignore_errors=True)
 
@@ -143,6 +166,7 @@ class ServingPair(Bed):
         self._abandoned = threading.Event()
         self._over = threading.Event()
         self._tender = threading.Thread(target=self._tend)
+        self._tending = threading.Lock()
         self._segments: set[int] = set()
 
     def start_rank(self, rank: int, path: Path | None = None) -> None:
@@ -152,8 +176,9 @@ class ServingPair(Bed):
     def _tend(self) -> None:
         # The thread lives as long as the pair: what it started is told to stop when it ends.
         while not self._over.wait(0.05):
-            if not self._abandoned.is_set():
-                self.pair.tend()
+            with self._tending:
+                if not self._abandoned.is_set():
+                    self.pair.tend()
 
     def tend(self) -> None:
         """From now on, start dead supervisors anew."""
@@ -161,7 +186,13 @@ class ServingPair(Bed):
 
     def abandon(self) -> None:
         """From now on, let dead supervisors lie."""
-        self._abandoned.set()
+        with self._tending:
+            self._abandoned.set()
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        # Who tends reaps what ends below this process: the command's exit status would be lost.
+        with self._tending:
+            return super().command(*words)
 
     def close(self) -> int:
         self.abandon()
@@ -186,15 +217,15 @@ class ServingPair(Bed):
         with os.scandir("/dev/shm") as entries:
             return self._segments & {entry.inode() for entry in entries}
 
-    def engine_pids(self) -> set[int]:
+    def engine_processes(self) -> set[psutil.Process]:
         """All processes below the supervisors, guards included."""
-        return {p.pid for rank in self.pair.ranks.values() for p in descendants(rank.pid)}
+        return {p for rank in self.pair.ranks.values() for p in descendants(rank.pid)}
 
     def engine_main(self, rank: int) -> int:
-        return self.snapshot().ranks[rank].engine.pid
+        return self.report(rank).engine.pid
 
     def worker(self, rank: int) -> int:
-        processes = self.snapshot().ranks[rank].engine.processes
+        processes = self.report(rank).engine.processes
         return next(pid for pid, title in processes.items() if "Worker" in title)
 
 
@@ -206,9 +237,9 @@ def serving(demo_files, tmp_path_factory):
     assert not pair.segments_left(), "shared memory was left behind"
 
 
-def alive(pids) -> set[int]:
-    """Those of the pids that are processes; a zombie may still hold memory, so it counts."""
-    return {pid for pid in pids if psutil.pid_exists(pid)}
+def alive(processes) -> set[psutil.Process]:
+    """Those that are there; a zombie may still hold memory, so it counts. Pids are given again."""
+    return {process for process in processes if process.is_running()}
 
 
 def hurt(pid: int, signum: int) -> float:

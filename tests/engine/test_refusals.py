@@ -27,9 +27,7 @@ def test_rank_1_never_comes(bed):
     bed.start_rank(0)
     said = finding(bed, 0, "PEER_ABSENT")
     assert "rank 1 (demo-1 at 127.0.0.1)" in said.message
-    status = bed.status()
-    assert status["state"] == "pairing"
-    assert status["missing"] == [1]
+    assert bed.status("pairing")["missing"] == [1]
     assert no_engine(bed)
 
 
@@ -40,7 +38,7 @@ def test_the_port_is_taken_and_given_back(bed):
         said = finding(bed, 0, "PORT_IN_USE")
         assert str(bed.config.api.port) in said.message
         assert "pid" in said.message
-        assert bed.status()["state"] == "blocked"
+        assert bed.status("blocked")
         assert no_engine(bed)
 
     def lifted() -> bool:
@@ -58,7 +56,7 @@ def test_the_tokens_differ(bed):
     bed.start_rank(1, other)
     for rank in (0, 1):
         assert finding(bed, rank, "PAIR_TOKEN").fix
-    assert bed.status()["state"] == "refused"
+    assert bed.status("refused")
     assert no_engine(bed)
 
 
