@@ -13,9 +13,12 @@ import pytest
 from glm53ctl.demo.run import DemoFiles
 
 from .bed import CHECKOUT, Bed, Product
+from .measure import MEND_SECONDS
 from .serving import ServingPair, demo_settings, running
 
 REQUIRED_VARIABLE = "GLM53_BED_REQUIRED"
+SILENCE_SECONDS = MEND_SECONDS / 2
+"""A supervisor may be held up for so long without a loss, and a silent one is found in time."""
 TEST_SECONDS = 2400
 """One test may wait for several starts; one that hangs never ends."""
 
@@ -54,6 +57,7 @@ def pair(whole_bed: Bed, product: Product, tmp_path_factory: pytest.TempPathFact
         pytest.skip(reason)
     whole_bed.heal()
     settings = demo_settings(DemoFiles(whole_bed.state / "demo"), product)
+    settings["link"] = {"silence_grace_seconds": SILENCE_SECONDS}
     made = ServingPair(whole_bed, tmp_path_factory.mktemp("pair"), settings)
     made.install()
     return made

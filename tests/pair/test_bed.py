@@ -250,7 +250,8 @@ def test_files_and_units_reach_a_host(bed, tmp_path, alive):
 
 
 def test_a_command_that_hangs_is_ended_inside(bed):
-    with pytest.raises(BedError, match="ended with 124"):
+    # 137 where it did not heed the first signal within a second.
+    with pytest.raises(BedError, match=r"ended with (124|137)"):
         bed.head.exec("sleep", "1234", timeout=0.3)
     assert bed.head.exec("pgrep", "-f", "^sleep 1234", check=False).stdout == ""
 

@@ -5,8 +5,10 @@ same.
 """
 
 import json
+from collections.abc import Callable
 
 import pytest
+from waiting import wait_for
 
 from .side import START_SECONDS
 
@@ -39,6 +41,11 @@ def sequences(pair) -> list[str]:
     return found
 
 
+def until_said(pair, rank: int, told: Callable[[str], bool]) -> None:
+    """Wait for what a rank tells systemd: it does so a moment after it is ready."""
+    wait_for(lambda: told(pair.unit(rank, "StatusText")), "the words of the unit", 60)
+
+
 def test_a_switch_is_made_and_outlives_a_reboot(pair):
     before = pair.until_ready()
     code, said = switch(pair, 0, "demo", "--set", "serve.max_num_seqs=2")
@@ -48,7 +55,7 @@ def test_a_switch_is_made_and_outlives_a_reboot(pair):
     assert pair.ask() == pair.config.canary.expect
     assert sequences(pair) == ["2", "2"]
     for rank in (0, 1):
-        assert "switched to demo, serve.max_num_seqs=2" in pair.unit(rank, "StatusText")
+        until_said(pair, rank, lambda text: "switched to demo, serve.max_num_seqs=2" in text)
     shown = pair.hosts[1].output("glm53ctl", "config", "show", "--explain")
     (line,) = [line for line in shown.splitlines() if line.startswith("serve.max_num_seqs:")]
     assert line.endswith("# /var/lib/glm53/switched.json")
@@ -79,21 +86,21 @@ def test_what_answers_wrong_is_taken_back(pair):
 
 
 def test_a_bench_decides_whether_it_is_kept(pair):
-    """A twentieth of the speed is reached on any day; fifty times as fast is not."""
+    """A thousandth of the speed is reached on any day; a thousand times as fast is not."""
     before = pair.until_ready()
     said = pair.hosts[0].exec("glm53ctl", "bench", *BENCH.split(), check=False)
     assert said.returncode == 0, said.stdout + said.stderr
     code, told = switch(
-        pair, 0, "demo", "--set", "serve.max_num_seqs=3", "--bench", BENCH, "--min-ratio", "50"
+        pair, 0, "demo", "--set", "serve.max_num_seqs=3", "--bench", BENCH, "--min-ratio", "1000"
     )
     assert code == 1, told + pair.evidence()
     assert "rolled back: " in told
-    assert "50.00 are wanted" in told
+    assert "1000.00 are wanted" in " ".join(told.split())  # in lines as wide as a terminal
     after = pair.until_ready(before.epoch)
     assert sequences(pair) == ["2", "2"]
 
     code, told = switch(
-        pair, 0, "demo", "--set", "serve.max_num_seqs=3", "--bench", BENCH, "--min-ratio", "0.05"
+        pair, 0, "demo", "--set", "serve.max_num_seqs=3", "--bench", BENCH, "--min-ratio", "0.001"
     )
     assert code == 0, told + pair.evidence()
     pair.until_ready(after.epoch)
@@ -116,4 +123,4 @@ def test_the_way_back_is_the_profile_of_the_file(pair):
     assert code == 0, said + pair.evidence()
     pair.until_ready(before.epoch)
     assert sequences(pair) == ["4", "4"]
-    assert "switched" not in pair.unit(0, "StatusText")
+    until_said(pair, 0, lambda text: text.startswith("ready") and "switched" not in text)

@@ -24,6 +24,9 @@ EXEC_SECONDS = 180.0
 STOP_SECONDS = 90.0
 """An orderly stop waits for units, and those of an engine have long timeouts."""
 
+SLACK_SECONDS = 60.0
+"""How much longer than it must a program may take on a busy machine."""
+
 NSPAWN_GRACE_SECONDS = 0.3
 _PROPAGATE = Path("/run/systemd/nspawn/propagate")
 
@@ -238,7 +241,7 @@ class Host:
         with contextlib.suppress(FileNotFoundError):
             (_PROPAGATE / self.cgroup.name).rmdir()
         if self._keeper is not None:
-            self._keeper.wait(10)
+            self._keeper.wait(SLACK_SECONDS)
             self._keeper = None
         self.cgroup.remove()
 
@@ -263,7 +266,7 @@ class Host:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in the host to its end; it is killed there after `timeout` seconds."""
         limited = self.command("timeout", "--kill-after=1", str(timeout), *words)
-        return run(*limited, check=check, stdin=stdin, timeout=timeout + 10)
+        return run(*limited, check=check, stdin=stdin, timeout=timeout + SLACK_SECONDS)
 
     def output(self, *words: str) -> str:
         """Run a command in the host and return what it printed."""

@@ -199,7 +199,7 @@ def test_nobody_listening_is_the_pair_not_ready(closed_port):
 
 def test_somebody_who_speaks_no_http_is_the_pair_not_ready():
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(10)
+        listener.settimeout(60)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         client = stream_answer(url, "glm", {}, QUESTION)
 

@@ -91,7 +91,7 @@ def test_a_reader_that_leaves_is_no_traceback(ask, server):
         process.stdout.read(4)
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(30) != 0
+        assert process.wait(120) != 0
 
 
 def test_on_a_terminal_thinking_is_dim_and_the_answer_is_not():

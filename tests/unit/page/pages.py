@@ -46,4 +46,5 @@ def server(source: Source = ready, **page: Any) -> Iterator[PageServer]:
         yield made
     finally:
         made.stop()
-        assert "page" not in {thread.name for thread in threading.enumerate()}
+        # It waits a moment only, and a busy machine may need another.
+        wait_for(lambda: "page" not in {t.name for t in threading.enumerate()}, "its thread to end")

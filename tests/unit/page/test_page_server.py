@@ -24,6 +24,10 @@ def fast(monkeypatch):
     monkeypatch.setattr(stream, "LOOK_SECONDS", 0.02)
 
 
+def got(url: str, **more: dict[str, str]) -> httpx.Response:
+    return httpx.get(url, trust_env=False, timeout=30, **more)
+
+
 def status(url: str) -> int | None:
     """What a request is answered with; None where it gets no answer at all."""
     try:
@@ -119,7 +123,7 @@ def test_an_address_in_use_is_said_and_tried_again(monkeypatch, caplog):
             assert f"{HOST}, port {port}" in caplog.text
             taken.close()
             wait_for(lambda: made.urls, "the address to be free")
-            assert httpx.get(f"{made.urls[HOST]}healthz", trust_env=False).text == "ok\n"
+            assert got(f"{made.urls[HOST]}healthz").text == "ok\n"
 
 
 def test_one_address_that_is_missing_does_not_take_the_others_away(caplog):
@@ -134,14 +138,14 @@ def test_a_device_that_loses_its_address_loses_the_page_there(monkeypatch):
     monkeypatch.setattr(serve, "addresses", lambda hosts: there[0])
     with server() as made:
         second = made.urls["127.0.0.2"]
-        assert httpx.get(f"{second}healthz", trust_env=False).status_code == 200
+        assert got(f"{second}healthz").status_code == 200
         there[0] = {HOST}
 
         wait_for(lambda: status(f"{second}healthz") is None, "the second address to be left")
         url = f"{made.urls[HOST]}healthz"
         host = {"host": urlsplit(second).netloc}
-        assert httpx.get(url, trust_env=False).status_code == 200
-        assert httpx.get(url, headers=host, trust_env=False).status_code == 421
+        assert got(url).status_code == 200
+        assert got(url, headers=host).status_code == 421
 
 
 @pytest.mark.parametrize("error", [OSError("no netlink"), RuntimeError("a mistake")])

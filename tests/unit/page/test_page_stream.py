@@ -28,7 +28,7 @@ class Pair:
 
     def __call__(self):
         self.looks += 1
-        assert self.free.wait(20)
+        assert self.free.wait(120)
         return ready(self.looks)
 
 
@@ -43,7 +43,7 @@ def data(event):
 
 
 def play(scene):
-    return asyncio.run(asyncio.wait_for(scene, 20))
+    return asyncio.run(asyncio.wait_for(scene, 120))
 
 
 def test_a_browser_first_hears_what_was_and_then_each_new_view():

@@ -16,6 +16,12 @@ from glm53ctl.supervise.wire import Command, Launch
 DEADLINE = 60.0
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Both ends are this process: who is held up for seconds is not to hang up on itself."""
+    monkeypatch.setattr(link_module, "RECONNECT_AFTER_SECONDS", DEADLINE)
+
+
 def make(config, rank, token=b"t" * 32, **identity_changes):
     return PairLink(
         config,
@@ -194,13 +200,16 @@ def test_a_dead_supervisor_is_noticed_after_the_short_grace(tmp_path):
         head, worker = make(config, 0), make(config, 1)
         async with linked(head):
             await worker.open()
-            await until(lambda: head.complete, "the pair")
+            await until(lambda: head.complete and worker.complete, "the pair")
             for task in worker._tasks:  # as the kernel does for a killed process: close, no words
                 task.cancel()
             worker.peers[0].channel.writer.transport.abort()
-            rules = config.link
-            await until(lambda: head.peers[1].lost(rules, "run-1", time.monotonic()), "the loss")
-            assert "supervisor is gone" in head.peers[1].lost(rules, "run-1", time.monotonic())
+
+            def is_gone():
+                reason = head.peers[1].lost(config.link, "run-1", time.monotonic())
+                return reason == "its supervisor is gone"
+
+            await until(is_gone, "the loss")
 
     run(scenario)
 
@@ -213,7 +222,12 @@ def test_a_peer_that_leaves_on_command_says_so(tmp_path):
             await worker.open()
             await until(lambda: head.complete and worker.complete, "the pair")
             await worker.close()
-            await until(lambda: head.peers[1].lost(config.link, "run-1", time.monotonic()), "loss")
+
+            def was_stopped():
+                reason = head.peers[1].lost(config.link, "run-1", time.monotonic())
+                return reason == "it was stopped"
+
+            await until(was_stopped, "the loss")
             assert head.peers[1].left
 
     run(scenario)
@@ -228,6 +242,7 @@ def test_the_head_hangs_up_on_a_peer_that_stays_silent(tmp_path, monkeypatch):
         config = pair_config(tmp_path, link=rules)
         head, worker = make(config, 0), make(config, 1)
         worker._beat = lambda _: asyncio.sleep(3600)
+        worker._patience = lambda: DEADLINE  # it is the head's turn, also after a pause of both
         async with linked(head, worker):
             await until(lambda: head.complete, "the pair")
             begun = time.monotonic()

@@ -21,7 +21,7 @@ from glm53ctl.config.sources import load
 from glm53ctl.facts.ports import free_ports
 from glm53ctl.status.snapshot import gather
 from glm53ctl.status.text import render
-from glm53ctl.supervise import control
+from glm53ctl.supervise import control, local
 from glm53ctl.supervise.local import LocalPair
 from glm53ctl.supervise.orders import give_order, stop
 from glm53ctl.supervise.proctree import adopt_orphans
@@ -58,7 +58,8 @@ class Pair:
             "weights": {"model_dir": str(self.model)},
             "api": {"port": api},
             "fabric": {"link_port": link, "master_port": master},
-            "link": {"token_file": str(token), "beat_seconds": 0.1, "closed_grace_seconds": 0.3},
+            # A supervisor that was held up for seconds hangs up and calls again.
+            "link": {"token_file": str(token), "beat_seconds": 0.1, "closed_grace_seconds": 5},
             "memory": {"start_gib": 0.2, "floor_gib": 0.1},
             "paths": {"state_dir": str(root / "state"), "run_dir": str(root / "run")},
             "supervise": {"backoff_seconds": 0.1, "backoff_max_seconds": 0.5, "crash_limit": 100},
@@ -97,6 +98,9 @@ class Pair:
 
     def report(self, rank: int):
         return next((r for r in self.snapshot().ranks if r.rank == rank), None)
+
+    def until_report(self, rank: int):
+        return wait_for(lambda: self.report(rank), f"an answer of rank {rank}")
 
     def until_ready(self, after: int = 0):
         def ready():
@@ -180,8 +184,8 @@ def test_weights_that_change_while_the_pair_is_down_are_introduced_anew(pair):
     pair.until_loss("RANK_LOST")
     (pair.model / "another.json").write_text("{}")
     pair.behave()
-    first = pair.until_ready()
-    assert all(peer.state == "connected" for peer in first.ranks[0].peers.values())
+    pair.until_ready()
+    wait_for(lambda: control_view(pair) == "connected", "the two to fit again")
 
 
 def test_the_cause_is_read_off_the_last_words_of_the_engine(pair):
@@ -227,9 +231,9 @@ def test_three_wrong_answers_hold_the_pair_until_resume(pair):
     assert "3 crashes" in held.message
     assert "'!!!!!!'" in held.message
     assert pair.until_finding(1, "PEER_HELD").message.startswith("a is held")
-    assert pair.snapshot().state == "held"
-    assert "resume" in pair.snapshot().next_step
-    epoch = pair.snapshot().epoch
+    seen = wait_for(lambda: told if (told := pair.snapshot()).state == "held" else None, "held")
+    assert "resume" in seen.next_step
+    epoch = seen.epoch
     assert epoch == 3
 
     pair.behave()
@@ -237,7 +241,7 @@ def test_three_wrong_answers_hold_the_pair_until_resume(pair):
     assert pair.snapshot().epoch == epoch
     give_order(pair.config, "resume")
     assert pair.until_ready().epoch == 4
-    assert pair.report(0).crashes == 0
+    assert pair.until_report(0).crashes == 0
 
 
 def test_a_server_under_another_name_does_not_pass_the_canary(pair):
@@ -265,12 +269,11 @@ def test_a_draft_that_works_at_the_first_position_only_is_told_and_serves_on(pai
     }
     pair.behave(rank0={"metrics": {"vllm:spec_decode_num_drafts_total": 1000, **per_position}})
     assert "causal" in pair.until_finding(0, "SPEC_ACCEPT_COLLAPSE").message
-    assert pair.snapshot().ready
-    assert pair.snapshot().epoch == before.epoch
+    assert pair.until_ready().epoch == before.epoch
 
 
 def test_a_supervisor_that_is_silent_for_a_moment_is_not_lost(pair):
-    pair.start(link={**pair.settings["link"], "silence_grace_seconds": 20})
+    pair.start()
     before = pair.until_ready()
     worker = pair.pair.ranks[1].pid
     os.kill(worker, signal.SIGSTOP)
@@ -285,7 +288,13 @@ def test_a_supervisor_that_stays_silent_is_lost(pair):
     before = pair.until_ready()
     worker = pair.pair.ranks[1].pid
     os.kill(worker, signal.SIGSTOP)
-    loss = wait_for(lambda: (told := pair.report(0)) and told.last_loss, "the loss")
+
+    def lost():
+        told = pair.report(0)
+        loss = told.last_loss if told else None
+        return loss if loss is not None and loss.epoch >= before.epoch else None
+
+    loss = wait_for(lost, "the loss")
     assert "nothing was heard of it for" in loss.message
     assert loss.rank == 1
     pair.until_finding(0, "PEER_ABSENT")
@@ -308,8 +317,9 @@ def test_a_rank_stopped_on_command_is_no_crash(pair):
     assert pair.pair.ranks[1].wait(DEADLINE) == 0
     wait_for(lambda: pair.phase(0) is Phase.PAIRING, "the head to wait")
     assert "drained" not in pair.logs(0)[-1].read_text()  # with half an engine nothing can finish
-    assert pair.report(0).crashes == 0
-    assert pair.report(0).last_loss is None
+    told = pair.until_report(0)
+    assert told.crashes == 0
+    assert told.last_loss is None
 
 
 def test_down_reaches_the_pair_through_any_rank_and_the_head_drains(pair):
@@ -354,9 +364,9 @@ def test_two_files_that_differ_are_read_anew_until_they_agree(pair):
 def reboot_with_settings_of_one_run(pair, **remembered):
     """Reboot the worker's node, and no other: its directory in /run is new then."""
     pair.start()
-    pair.until_ready()
+    first = pair.until_ready()
     give_order(pair.config, "restart", ("serve.max_num_seqs=2",))
-    before = pair.until_ready(1)
+    before = pair.until_ready(first.epoch)
     places = {name: pair.root / f"{name}-after-reboot" for name in ("state_dir", "run_dir")}
     for place in places.values():
         place.mkdir()
@@ -390,7 +400,7 @@ def test_a_configuration_broken_on_disk_blocks_with_its_reason_and_heals(pair):
     pair.path.write_text(good.replace("profile: demo", "profile: demo\nnonsense: 1"))
     give_order(pair.config, "restart")
     assert "nonsense" in pair.until_finding(0, "CFG_UNKNOWN_KEY").message
-    assert pair.snapshot().state == "blocked"
+    wait_for(lambda: pair.snapshot().state == "blocked", "the pair to be blocked")
     pair.path.write_text(good)
     pair.until_ready(before.epoch)
 
@@ -423,7 +433,7 @@ def test_the_control_socket_is_private_and_survives_nonsense(pair):
             client.connect(str(path))
             client.sendall(nonsense)
             assert b"not a request" in client.recv(4096)
-    assert pair.snapshot().ready
+    pair.until_ready()
 
 
 def test_systemd_is_told_everything_it_needs(pair, tmp_path, monkeypatch):
@@ -446,9 +456,9 @@ def test_systemd_is_told_everything_it_needs(pair, tmp_path, monkeypatch):
         listener.start()
         pair.start()
         pair.until_ready()
-        wait_for(lambda: heard.count("READY=1") == 2, "READY of both ranks")
+        wait_for(lambda: heard.count("READY=1") >= 2, "READY of both ranks")
         pair.stop()
-        wait_for(lambda: heard.count("STOPPING=1") == 2, "STOPPING of both ranks")
+        wait_for(lambda: heard.count("STOPPING=1") >= 2, "STOPPING of both ranks")
         over.set()
         listener.join()
     assert any(word.startswith("STATUS=epoch 1: ") for word in heard)
@@ -457,8 +467,9 @@ def test_systemd_is_told_everything_it_needs(pair, tmp_path, monkeypatch):
     assert "WATCHDOG=1" in heard[first_ready:]
 
 
-def test_stopping_lets_the_guard_of_a_killed_supervisor_finish(tmp_path):
+def test_stopping_lets_the_guard_of_a_killed_supervisor_finish(tmp_path, monkeypatch):
     """Only the guard knows the shared memory of its engine: killed at once, it removes none."""
+    monkeypatch.setattr(local, "GUARD_SECONDS", DEADLINE)
     made = Pair(tmp_path)
     made.write()
     made.pair = LocalPair(load(made.path).config, [])

@@ -17,6 +17,12 @@ from glm53ctl.supervise.survey import Survey
 APART = [{"name": "a", "address": "10.0.0.1"}, {"name": "b", "address": "10.0.0.2"}]
 
 
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch):
+    """What was looked at just now is not due again, however long a test is held up."""
+    monkeypatch.setattr(survey, "AGAIN_SECONDS", 3600.0)
+
+
 def memory(free: float, available: float) -> MemoryFacts:
     return MemoryFacts(
         total=128 * KIB_IN_GIB,

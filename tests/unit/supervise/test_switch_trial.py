@@ -46,7 +46,7 @@ class SwitchedPair(Pair):
     def streams(self) -> list[str]:
         """The setting that tells the two apart, as each engine was given it."""
         found = []
-        for rank in self.snapshot().ranks:
+        for rank in self.until_ready().ranks:
             # An engine that has just gone, or is not one yet, has no setting.
             with contextlib.suppress(OSError, ValueError):
                 command = Path(f"/proc/{rank.engine.pid}/cmdline").read_text().split("\0")
@@ -83,7 +83,7 @@ def test_what_serves_is_kept_and_told(pair):
     # And back to what the file says: nothing is kept then.
     pair.switch(Switched(), id="u")
     wait_for(lambda: not (pair.root / "state/switched.json").exists(), "the switch to be over")
-    wait_for(lambda: pair.snapshot().ready and pair.streams() == ["4", "4"], "the old engines")
+    wait_for(lambda: pair.streams() == ["4", "4"], "the old engines")
 
 
 def test_what_crashes_is_taken_back_at_the_first_loss(pair):
@@ -121,7 +121,7 @@ def test_what_is_held_is_taken_back_and_resumed(pair):
     pair.until(TrialState.UNDONE)
     pair.behave()
     pair.until_ready(before.epoch)
-    assert pair.report(0).crashes == 0
+    assert pair.until_report(0).crashes == 0
 
 
 def test_what_cannot_be_used_is_taken_back(pair, monkeypatch):
@@ -171,9 +171,9 @@ def test_a_bench_that_has_no_good_word_means_back(pair):
 
 def test_settings_of_one_run_come_back_with_the_profile(pair):
     pair.start()
-    pair.until_ready()
+    first = pair.until_ready()
     give_order(pair.config, "restart", ("serve.max_num_seqs=3",))
-    before = pair.until_ready(1)
+    before = pair.until_ready(first.epoch)
     pair.behave(rank0={"crash_at": "kv"})
     pair.switch()
     pair.until(TrialState.UNDONE)
@@ -274,14 +274,14 @@ def test_a_head_that_dies_while_it_goes_back_arrives_all_the_same(pair, monkeypa
 
 def test_a_worker_that_was_away_takes_the_switch_over_from_the_head(pair):
     pair.start()
-    pair.until_ready()
+    first = pair.until_ready()
     away = pair.root / "away.yaml"
     places = {"state_dir": str(pair.root / "state-away"), "run_dir": str(pair.root / "run-away")}
     away.write_text(yaml.safe_dump({**pair.settings, "paths": places}))
     write_switched(pair.root / "state-away", Switched(instead_of="demo", settings=("dense=fp8",)))
     pair.switch()
     pair.until(TrialState.KEPT)
-    before = pair.until_ready(1)
+    before = pair.until_ready(first.epoch)
     pair.pair.options = ["--config", str(away)]
     pair.pair.ranks[1].kill()
     wait_for(lambda: read_switched(pair.root / "state-away") == TWO, "the worker to follow")

@@ -14,7 +14,7 @@ AGENT = _bus_agent.__file__
 
 @contextlib.contextmanager
 def served(
-    path: Path, argv: list[str], environ: Mapping[str, str], patience: float | None = 20
+    path: Path, argv: list[str], environ: Mapping[str, str], patience: float | None = 120
 ) -> Iterator[list[int]]:
     """Serve `path` with processes of `argv`, as Accept=yes does; yield their pids.
 

@@ -14,6 +14,7 @@ from waiting import wait_for
 
 from glm53ctl.config.schema import Watchdog
 from glm53ctl.errors import UserError
+from glm53ctl.watchdog import bus as bus_module
 from glm53ctl.watchdog.bus import Bus
 
 PYTHON = Watchdog().bus_python
@@ -27,6 +28,13 @@ def why_no_bus() -> str:
         return f"there is no {PYTHON}"
     done = subprocess.run([PYTHON, "-c", "import gi, pydbus"], capture_output=True, check=False)
     return "" if done.returncode == 0 else f"{PYTHON} has no pydbus or no gi"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """An agent that is only held up in its start is no missing one."""
+    monkeypatch.setattr(bus_module, "HELLO_SECONDS", 120.0)
+    monkeypatch.setattr(bus_module, "ANSWER_SECONDS", 120.0)
 
 
 REASON = why_no_bus()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from looks import config, failed, report, unit
-from unit.supervise.fake_pair import fake_pair
+from unit.supervise.fake_pair import FakePair, fake_pair
 
 from glm53ctl.errors import UserError
 from glm53ctl.facts.memory import KIB_IN_GIB, MemoryFacts
@@ -190,25 +190,31 @@ def ready(scene, monkeypatch):
         made = config().api.model_copy(update={"port": port})
         scene.settings |= {
             "api": made,
-            "watchdog": {"probe_seconds": 0.01, "probe_deadline_seconds": 1.0},
+            "watchdog": {"probe_seconds": 0.01},
         }
         scene.agent.units = [unit().model_dump()]
         scene.says = report(epoch=4)
         yield scene, api
 
 
+def no_answer(scene: Scene, api: FakePair) -> None:
+    """Let the API hang, and the watchdog soon take that for an answer."""
+    api.hangs = frozenset({"/v1/chat/completions"})
+    scene.settings["watchdog"]["probe_deadline_seconds"] = 1.0
+
+
 @pytest.mark.parametrize(
     ("break_it", "words"),
     [
-        (lambda api: setattr(api, "answer", "!!!!"), "answered '!!!!'"),
-        (lambda api: setattr(api, "answer", None), "answered ''"),
-        (lambda api: setattr(api, "hangs", frozenset({"/v1/chat/completions"})), "ReadTimeout"),
-        (lambda api: api.fails.update({"/health": 503}), "503"),
+        (lambda _, api: setattr(api, "answer", "!!!!"), "answered '!!!!'"),
+        (lambda _, api: setattr(api, "answer", None), "answered ''"),
+        (no_answer, "ReadTimeout"),
+        (lambda _, api: api.fails.update({"/health": 503}), "503"),
     ],
 )
 def test_a_ready_pair_without_right_tokens_is_ordered_to_begin_anew(ready, break_it, words):
     scene, api = ready
-    break_it(api)
+    break_it(scene, api)
     scene.play(lambda: scene.orders)
     assert [order.action for order in scene.orders] == ["restart"]
     (found,) = read_incidents(scene.state_dir)
@@ -241,7 +247,7 @@ def test_a_refusal_of_the_question_is_no_fault_of_the_engine(ready, status):
 
 def test_a_probe_that_waited_for_the_work_of_others_is_no_failure(ready, monkeypatch):
     scene, api = ready
-    api.hangs = frozenset({"/v1/chat/completions"})
+    no_answer(scene, api)
     started = time.monotonic()
 
     async def working(request: control.Request) -> control.Answer:
@@ -337,6 +343,7 @@ def test_a_supervisor_that_ended_its_engine_is_not(scene, monkeypatch):
 
 
 def test_the_supervisor_goes_first(scene, monkeypatch):
+    monkeypatch.setattr(daemon, "SUPERVISOR_FIRST_SECONDS", 600.0)
     memory(monkeypatch, 1.0)
     scene.agent.units = [unit().model_dump()]
     scene.says = has_engine(4711)
@@ -374,7 +381,9 @@ def test_systemd_is_told_when_it_watches_and_after_every_look(scene, monkeypatch
     assert said[0] == "READY=1"
     assert said.count("WATCHDOG=1") >= 4
     assert "STATUS=all well" in said
-    assert said[-1] == "STOPPING=1"
+    assert said.count("STOPPING=1") == 1
+    # The look that was under way is ended, and told.
+    assert said.index("STOPPING=1") >= len(said) - 3
 
 
 def test_without_the_bus_it_ends_with_a_sentence(scene):

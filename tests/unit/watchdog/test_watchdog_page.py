@@ -69,7 +69,7 @@ def test_a_port_in_use_does_not_disturb_it(scene, caplog):
         taken.listen()
         scene.settings["page"] = Page(port=taken.getsockname()[1])
         watches(scene)
-    assert "the page is not served" in caplog.text
+    wait_for(lambda: "the page is not served" in caplog.text, "the word of the page's thread")
 
 
 @pytest.mark.parametrize("missing", ["uvicorn", "glm53ctl.page.app"])

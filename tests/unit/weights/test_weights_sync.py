@@ -6,7 +6,6 @@ import shutil
 import signal
 import socket
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 from weight_world import Ears, World, make_repo, shard
 
 from glm53ctl.errors import UserError
@@ -109,7 +109,7 @@ def test_a_stranger_gets_nothing(server, authorization):
         f"http://127.0.0.1:{server.server_port}/model", headers={"Authorization": authorization}
     )
     with pytest.raises(urllib.error.HTTPError) as caught:
-        OPENER.open(asked, timeout=5)
+        OPENER.open(asked, timeout=60)
     assert caught.value.code == 401
 
 
@@ -122,7 +122,7 @@ def test_the_head_serves_its_verified_files_and_nothing_else(head, server, path)
         headers={"Authorization": f"Bearer {key_of(TOKEN.encode())}"},
     )
     with pytest.raises(urllib.error.HTTPError) as caught:
-        OPENER.open(asked, timeout=5)
+        OPENER.open(asked, timeout=60)
     assert caught.value.code == 404
 
 
@@ -191,21 +191,18 @@ def test_a_head_that_goes_away_and_comes_back_costs_no_byte(head, worker, tmp_pa
 
     def pull() -> None:
         try:
-            worker.pull(sync_port=port, sync_mb_per_second=4.0, streams=2, stall_seconds=0.4)
+            worker.pull(sync_port=port, sync_mb_per_second=4.0, streams=2, stall_seconds=2.0)
         except UserError as error:
             done.append(error.code)
 
     thread = threading.Thread(target=pull)
     thread.start()
-    limit = time.monotonic() + 20
-    while not list(worker.weight_set.directory.glob("*.incomplete")):
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    wait_for(lambda: list(worker.weight_set.directory.glob("*.incomplete")), "the pull to begin")
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     kept = {p.name: p.stat().st_size for p in worker.weight_set.directory.iterdir()}
     assert list(judge_set(worker.weight_set))
-    thread.join(60)
+    thread.join(120)
     assert done in (["FETCH_FAILED"], ["FETCH_STALLED"])
     for name, size in kept.items():
         final = worker.weight_set.directory / name.removesuffix(".incomplete")

@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +22,14 @@ MIRROR, COMMIT = "mirror/model", "a" * 40
 ORIGIN, ORIGIN_COMMIT = "origin/model", "b" * 40
 QUICK = Rules(
     streams=3,
-    stall_seconds=2.0,
+    stall_seconds=60.0,
     reserve_bytes=0,
     backoff_seconds=0.01,
     backoff_max_seconds=0.02,
     attempts=4,
 )
+IMPATIENT = replace(QUICK, stall_seconds=2.0)
+"""For what is about stalls. Hub and fetcher are one process: held up itself, it sees one, too."""
 
 
 def reap(pid: int) -> None:
@@ -105,7 +107,7 @@ class World:
                     "fallback_repo": ORIGIN,
                     "fallback_revision": ORIGIN_COMMIT,
                     "reserve_gib": 0,
-                    "stall_seconds": 5,
+                    "stall_seconds": 60,
                 },
                 "licenses": {"accept": ["ShapleyMCG-1.0"]},
                 "paths": {
