@@ -1,6 +1,7 @@
 """The pair's own API, as a client sees it."""
 
 import json
+import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,21 @@ class Question:
 def authorization(key: str | None) -> dict[str, str]:
     """Return the header that carries the API key; none without a key."""
     return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def engine_client(base_url: str, headers: Mapping[str, str], seconds: float) -> httpx.AsyncClient:
+    """Return a client of the pair's own engine, which answers within so many seconds.
+
+    It speaks plain HTTP without a proxy, whatever the environment says. So no certificates are
+    loaded: that takes longer than to ask, and the supervisor's loop would wait for it.
+    """
+    return httpx.AsyncClient(
+        base_url=base_url,
+        headers=headers,
+        timeout=seconds,
+        trust_env=False,
+        verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+    )
 
 
 def stream_answer(

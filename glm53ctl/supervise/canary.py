@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from glm53ctl.api import engine_client
 from glm53ctl.config.schema import Canary
 from glm53ctl.supervise.pulse import read_counters
 
@@ -50,12 +51,7 @@ async def ask_canary(
     that happens.
     """
     try:
-        async with httpx.AsyncClient(
-            base_url=target.base_url,
-            headers=target.headers,
-            timeout=timeout_seconds,
-            trust_env=False,  # a proxy has no business between a supervisor and its engine
-        ) as client:
+        async with engine_client(target.base_url, target.headers, timeout_seconds) as client:
             await _serves(client, target.model)
 
             async def complete() -> str:

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from glm53ctl import weights
-from glm53ctl.api import authorization
+from glm53ctl.api import authorization, engine_client
 from glm53ctl.checks.fabric import Fabric
 from glm53ctl.checks.start import check_fabric, drifted, fabric_here, fabric_of_pair, rails_of
 from glm53ctl.config.schema import Config
@@ -335,12 +333,8 @@ class Epoch:
 
     async def _poll_counters(self) -> None:
         base_url = self.plan.base_url or ""
-        async with httpx.AsyncClient(
-            base_url=base_url,
-            headers=authorization(self._api_key),
-            timeout=HTTP_SECONDS,
-            trust_env=False,
-        ) as client:
+        headers = authorization(self._api_key)
+        async with engine_client(base_url, headers, HTTP_SECONDS) as client:
             while True:
                 counters = await read_counters(client)
                 self.counters = counters or self.counters

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from glm53ctl.api import engine_client
 from glm53ctl.config.schema import Config
 from glm53ctl.findings import Finding, Severity
 from glm53ctl.supervise.canary import Target
@@ -90,12 +91,8 @@ async def _send(
 ) -> None:
     """Send what is left, and take it from there; note what failed."""
     of, done = sum(shape.together for shape in left), 0
-    async with httpx.AsyncClient(
-        base_url=target.base_url,
-        headers=target.headers,
-        timeout=config.supervise.limits.warmup * REQUEST_SHARE,
-        trust_env=False,
-    ) as client:
+    patience = config.supervise.limits.warmup * REQUEST_SHARE
+    async with engine_client(target.base_url, target.headers, patience) as client:
         while left:
             asked = questions(left[0], target.model, config.warmup.max_tokens)
             answers = await asyncio.gather(*(_ask(client, each) for each in asked))
