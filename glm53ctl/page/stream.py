@@ -21,7 +21,7 @@ from glm53ctl.view.model import PairView
 log = logging.getLogger("glm53ctl")
 
 LOOK_SECONDS = 1.0
-IDLE_SECONDS = 10.0
+IDLE_SECONDS = 20.0
 """Pause between two looks while nobody watches: whoever comes finds the last minutes drawn."""
 HISTORY_SECONDS = 600.0
 HEARTBEAT_SECONDS = 15.0

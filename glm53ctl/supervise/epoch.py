@@ -40,7 +40,9 @@ MEMBERS_SECONDS = 0.4
 SEARCH_SECONDS = 30.0
 """How often a serving engine's processes are searched anew: that reads all of the host's."""
 COUNTERS_SECONDS = 2.0
-FABRIC_SECONDS = 10.0
+IDLE_COUNTERS_SECONDS = 6.0
+"""While nothing runs: what a wedge is counted from may be noticed that much later."""
+FABRIC_SECONDS = 30.0
 HTTP_SECONDS = 3.0
 EVIDENCE_LINES = 30
 """Written down with a loss; the log of the epoch has the others."""
@@ -339,7 +341,8 @@ class Epoch:
                 counters = await read_counters(client)
                 self.counters = counters or self.counters
                 self._wedged = self._watch.feed(counters, time.monotonic())
-                await pause(COUNTERS_SECONDS)
+                rests = counters is not None and counters.idle
+                await pause(IDLE_COUNTERS_SECONDS if rests else COUNTERS_SECONDS)
 
     # --- ending and telling ---------------------------------------------------------------------
 

@@ -65,14 +65,11 @@ class ProgressWatch:
 
         An engine that does not answer is judged like one whose counters stand still.
         """
-        if counters is not None and (self._idle(counters) or self._differs(counters)):
+        if counters is not None and (counters.idle or self._differs(counters)):
             self._seen, self._moved = counters, now
         elif self._seen is None:
             self._seen, self._moved = Counters(), now
         return now - self._moved > self.limit
-
-    def _idle(self, counters: Counters) -> bool:
-        return counters.running == 0 and counters.in_flight == 0
 
     def _differs(self, counters: Counters) -> bool:
         # The load is the API server's: it moves without the engine.

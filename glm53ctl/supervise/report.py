@@ -114,6 +114,11 @@ class Counters(BaseModel):
     accepted_at: tuple[int, ...] = ()
     """Accepted tokens by position in the draft."""
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for anything."""
+        return self.running == 0 and self.in_flight == 0
+
 
 class PeerView(BaseModel):
     """How one rank sees another: the state of the link and the last thing it said."""
