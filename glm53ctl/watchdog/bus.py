@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,6 +23,8 @@ HELLO_SECONDS = 20.0
 """Two interpreters start one after the other, on a host that may be booting."""
 ANSWER_SECONDS = 30.0
 """Longer than D-Bus itself waits for an answer (25 s)."""
+KNOWN_SECONDS = 20.0
+"""How long what systemd said holds while it tells of no change."""
 _LONGEST_LINE = 1 << 20
 _EXITED = 1
 """CLD_EXITED of waitid(2): the process ended by itself."""
@@ -73,6 +76,9 @@ class Bus:
         self._number = 0
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._task: asyncio.Task[None] | None = None
+        self._units: dict[str, UnitState] = {}
+        self._known_until = 0.0
+        self._news = False
 
     @classmethod
     async def connect(cls, changed: asyncio.Event, path: Path = SOCKET) -> "Bus":
@@ -102,27 +108,42 @@ class Bus:
             while line := await self._reader.readline():
                 said = json.loads(line)
                 if "changed" in said:
+                    self._news = True
                     self._changed.set()
                 elif waiting := self._waiting.pop(said.get("id"), None):
                     waiting.set_result(said)
         for waiting in self._waiting.values():
             waiting.cancel()
+        self._news = True
         self._changed.set()  # the next request says that the connection is gone
 
     async def units(self) -> dict[str, UnitState]:
-        """Return the rank units and the target that systemd has loaded, by name."""
+        """Return the rank units and the target that systemd has loaded, by name.
+
+        They are asked for when one has changed, and now and then: systemd says what changes, and
+        each question costs it and us a dozen messages.
+        """
+        now = time.monotonic()
+        if now < self._known_until and not self._news:
+            return self._units
+        self._known_until, self._news = 0.0, False  # before: what changes meanwhile is asked for
         said = await self._ask(do="list")
         try:
-            return {unit.name: unit for unit in _UNITS.validate_python(said.get("units"))}
+            units = _UNITS.validate_python(said.get("units"))
         except ValidationError as error:
             raise _missing(f"the agent makes no sense ({error.error_count()} errors)") from error
+        self._units = {unit.name: unit for unit in units}
+        self._known_until = now + KNOWN_SECONDS
+        return self._units
 
     async def restart(self, unit: str) -> None:
         """Forget the unit's failures and restart it; returns when the job is queued."""
+        self._news = True
         await self._ask(do="restart", unit=unit)
 
     async def kill(self, unit: str) -> None:
         """Kill every process of the unit at once."""
+        self._news = True
         await self._ask(do="kill", unit=unit)
 
     async def _ask(self, **request: str) -> dict[str, Any]:

@@ -155,7 +155,11 @@ def test_what_systemd_refuses_is_said_and_the_bus_lives_on(system, tmp_path):
 
 @needs_bus
 @pytest.mark.parametrize("news", ["finished", "died"])
-def test_a_change_of_a_rank_is_news_and_its_words_or_other_units_are_not(system, tmp_path, news):
+def test_a_change_of_a_rank_is_news_and_its_words_or_other_units_are_not(
+    system, tmp_path, news, monkeypatch
+):
+    monkeypatch.setattr(bus_module, "KNOWN_SECONDS", 0.0)  # each answer comes after earlier news
+
     async def test(bus, changed):
         for word in ("other", "said"):
             system[0].say(word)
@@ -164,6 +168,33 @@ def test_a_change_of_a_rank_is_news_and_its_words_or_other_units_are_not(system,
         assert not changed.is_set()
         system[0].say(news)
         await changed.wait()
+
+    with connected(tmp_path, system[1]) as run:
+        run(test)
+
+
+@needs_bus
+def test_units_are_asked_for_again_when_one_has_changed(system, tmp_path, monkeypatch):
+    monkeypatch.setattr(bus_module, "KNOWN_SECONDS", 600.0)
+
+    async def test(bus, changed):
+        known = await bus.units()
+        assert await bus.units() is known
+        system[0].say("died")
+        await changed.wait()
+        assert await bus.units() is not known
+
+    with connected(tmp_path, system[1]) as run:
+        run(test)
+
+
+@needs_bus
+@pytest.mark.parametrize("verb", ["restart", "kill"])
+def test_units_are_asked_for_again_after_an_order(system, tmp_path, verb):
+    async def test(bus, _):
+        known = await bus.units()
+        await getattr(bus, verb)("glm53-rank0.service")
+        assert await bus.units() is not known
 
     with connected(tmp_path, system[1]) as run:
         run(test)

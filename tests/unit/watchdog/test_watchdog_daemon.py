@@ -19,7 +19,7 @@ from glm53ctl.facts.memory import KIB_IN_GIB, MemoryFacts
 from glm53ctl.supervise import control
 from glm53ctl.supervise.ledger import read_incidents
 from glm53ctl.supervise.report import Phase, RankReport
-from glm53ctl.watchdog import daemon, power, rules
+from glm53ctl.watchdog import bus, daemon, power, rules
 from glm53ctl.watchdog.report import FRESH_SECONDS, WatchdogReport, read_report, write_report
 
 TARGET = {"name": "glm53.target", "active": "active", "sub": "active", "job": ""}
@@ -112,6 +112,7 @@ def scene(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(daemon, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(daemon, "NEWS_SECONDS", 0.0)
+    monkeypatch.setattr(bus, "KNOWN_SECONDS", 0.0)  # the fake tells no news
     monkeypatch.setattr(rules, "AGAIN_SECONDS", 0.0)
     memory(monkeypatch, 60.0)
     for name in ("CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET"):
