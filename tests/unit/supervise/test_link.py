@@ -39,6 +39,15 @@ async def until(condition, what):
             await asyncio.sleep(0.01)
 
 
+async def until_lost(head, reason):
+    """Wait until the head names this as the reason why the worker is lost."""
+
+    def named():
+        return head.peers[1].lost(head.config.link, "run-1", time.monotonic()) == reason
+
+    await until(named, f"the loss: {reason}")
+
+
 @contextlib.asynccontextmanager
 async def linked(*links):
     for link in links:
@@ -204,12 +213,7 @@ def test_a_dead_supervisor_is_noticed_after_the_short_grace(tmp_path):
             for task in worker._tasks:  # as the kernel does for a killed process: close, no words
                 task.cancel()
             worker.peers[0].channel.writer.transport.abort()
-
-            def is_gone():
-                reason = head.peers[1].lost(config.link, "run-1", time.monotonic())
-                return reason == "its supervisor is gone"
-
-            await until(is_gone, "the loss")
+            await until_lost(head, "its supervisor is gone")
 
     run(scenario)
 
@@ -222,12 +226,7 @@ def test_a_peer_that_leaves_on_command_says_so(tmp_path):
             await worker.open()
             await until(lambda: head.complete and worker.complete, "the pair")
             await worker.close()
-
-            def was_stopped():
-                reason = head.peers[1].lost(config.link, "run-1", time.monotonic())
-                return reason == "it was stopped"
-
-            await until(was_stopped, "the loss")
+            await until_lost(head, "it was stopped")
             assert head.peers[1].left
 
     run(scenario)

@@ -174,26 +174,18 @@ def test_a_change_of_a_rank_is_news_and_its_words_or_other_units_are_not(
 
 
 @needs_bus
-def test_units_are_asked_for_again_when_one_has_changed(system, tmp_path, monkeypatch):
+@pytest.mark.parametrize("cause", ["died", "restart", "kill"])
+def test_units_are_asked_for_again_after_a_change_or_an_order(system, tmp_path, cause, monkeypatch):
     monkeypatch.setattr(bus_module, "KNOWN_SECONDS", 600.0)
 
     async def test(bus, changed):
         known = await bus.units()
         assert await bus.units() is known
-        system[0].say("died")
-        await changed.wait()
-        assert await bus.units() is not known
-
-    with connected(tmp_path, system[1]) as run:
-        run(test)
-
-
-@needs_bus
-@pytest.mark.parametrize("verb", ["restart", "kill"])
-def test_units_are_asked_for_again_after_an_order(system, tmp_path, verb):
-    async def test(bus, _):
-        known = await bus.units()
-        await getattr(bus, verb)("glm53-rank0.service")
+        if cause == "died":
+            system[0].say(cause)
+            await changed.wait()
+        else:
+            await getattr(bus, cause)("glm53-rank0.service")
         assert await bus.units() is not known
 
     with connected(tmp_path, system[1]) as run:
