@@ -37,9 +37,9 @@ demo: setup ## serve a tiny model with two real ranks on this machine's CPU
 	@$(TOOL)/glm53ctl demo $(ARGS)
 
 test: lint types setup ## everything that CI runs: style, types, unit tests, engine tests
-	@$(TOOL)/python -m pytest -q tests/unit
+	@$(TOOL)/python -m tests.again tests/unit
 	@$(MAKE) --no-print-directory overlay-test
-	@$(TOOL)/python -m pytest -q tests/engine
+	@$(TOOL)/python -m tests.again tests/engine
 
 lint: $(TOOL_READY) ## style of the Python sources
 	@$(TOOL)/ruff check --quiet .

@@ -44,8 +44,8 @@ PROMPTS = (
     "Two machines, one cable, and",
 )
 TOKENS = 48
-TOP = 20
-"""Logprobs asked for at each token."""
+TOP, ALL = 20, -1
+"""Logprobs asked for at each token; the server is told that all may be."""
 
 FLAT = 0.1
 """Two likeliest tokens closer than this (a difference of logprobs) may swap when sums round
@@ -230,7 +230,7 @@ def make_checkpoints(root: Path, layout: str, device: str) -> None:
     draft.write(root / "draft", root / "exl3")
 
 
-def settings(root: Path, engine: Path, name: str, place: int, **changes: Any) -> dict[str, Any]:
+def settings(root: Path, engine: Path, name: str, place: int, /, **changes: Any) -> dict[str, Any]:
     """Return the configuration of one rank on this host; `name` is the checkpoint below `root`.
 
     `place` is the step's own number: engines beside each other need ports of their own. They share
@@ -259,6 +259,8 @@ def settings(root: Path, engine: Path, name: str, place: int, **changes: Any) ->
                 # compiled when it is used.
                 "--kernel-config",
                 '{"enable_jit_warmup":false}',
+                "--max-logprobs",
+                "-1",
             ],
         },
         "weights": {
@@ -272,7 +274,13 @@ def settings(root: Path, engine: Path, name: str, place: int, **changes: Any) ->
         "spec": {"method": "none"},
         "media": {"enable": False},
         "thinking": {"template": "checkpoint", "suppress_stops": False},
-        "canary": {"prompt": PROMPTS[0], "expect": "", "match": "contains", "max_tokens": 4},
+        "canary": {
+            "prompt": PROMPTS[0],
+            "expect": "",
+            "match": "contains",
+            "max_tokens": 4,
+            "min_drafted": 1 << 40,
+        },
         "warmup": {"enable": False},
         "memory": {"floor_gib": 0.5, "start_gib": 4},
         "fabric": {"master_port": master, "link_port": link},
@@ -349,12 +357,12 @@ class Server:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
-def argv_of(config: Config) -> str:
-    """Return the command line of a configuration, for a result."""
-    return " ".join(plan_rank(config, 0).argv)
+def argv_of(config: Config, root: Path) -> str:
+    """Return the command line of a configuration, for a result: `root` in it is STATE."""
+    return " ".join(plan_rank(config, 0).argv).replace(str(root), "STATE")
 
 
-def ask(url: str, prompt: str, tokens: int = TOKENS) -> Answer:
+def ask(url: str, prompt: str, tokens: int = TOKENS, top: int = TOP) -> Answer:
     """Return the greedy continuation of a text."""
     question = {
         "model": "tiny",
@@ -362,7 +370,7 @@ def ask(url: str, prompt: str, tokens: int = TOKENS) -> Answer:
         "max_tokens": tokens,
         "temperature": 0,
         "ignore_eos": True,
-        "logprobs": TOP,
+        "logprobs": top,
         # By their text, all tokens that are no whole character would be one.
         "return_tokens_as_token_ids": True,
     }
@@ -375,6 +383,14 @@ def ask(url: str, prompt: str, tokens: int = TOKENS) -> Answer:
 def ask_all(url: str) -> list[Answer]:
     """Return the greedy continuation of every prompt."""
     return [ask(url, prompt) for prompt in PROMPTS]
+
+
+def first_logits(url: str) -> list[Answer]:
+    """Return the first token of every prompt, with the logprobs of the whole vocabulary.
+
+    Among the likeliest alone an error is several times what it is of all logits: they lie close.
+    """
+    return [ask(url, prompt, 1, ALL) for prompt in PROMPTS]
 
 
 def counters(url: str) -> dict[str, float]:

@@ -27,7 +27,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
 import engine as single  # noqa: E402
 import sitting  # noqa: E402
-from deaths import LIMIT_SECONDS, Client, Fault, Outcome, Pair, faults, suffer  # noqa: E402
+from deaths import LIMIT_SECONDS, Client, Outcome, Pair, faults, suffer  # noqa: E402
 from sitting import Steps, compare, unpacked  # noqa: E402
 
 from glm53ctl.config.schema import Config  # noqa: E402
@@ -43,6 +43,9 @@ LATE_SECONDS = 30.0
 LONG_TOKENS = 3000
 """Of the request that is cut off."""
 
+LEAN: dict[str, Any] = {"kv": {"bytes": 2 << 30}, "engine": {"verify_overlay": False}}
+"""What dies: all share two GPUs, and the kernels were compared by the steps before."""
+
 MODES: dict[str, dict[str, Any]] = {"none": {}, "dflash2": {"spec": {"method": "dflash"}}}
 LINKS: dict[str, dict[str, str]] = {"nvlink": {}, "sockets": SOCKETS}
 
@@ -57,7 +60,7 @@ class GpuPair(LocalPair):
 
 
 def configured(
-    root: Path, engine: Path, name: str, link: str, ranks: int, **changes: Any
+    root: Path, engine: Path, name: str, link: str, ranks: int, /, **changes: Any
 ) -> Config:
     """Return the configuration of a step, written below `root`.
 
@@ -82,6 +85,17 @@ def configured(
     values["paths"] = {"state_dir": str(state), "run_dir": str(root / f"run{place}")}
     values["supervise"] = {"backoff_seconds": 0.5, "crash_limit": 100}
     return sitting.read(folder / "config.yaml", values)
+
+
+def configuration(root: Path, engine: Path, name: str) -> Config:
+    """Return the configuration of a step, which its name tells."""
+    kind, *words = name.partition(": ")[0].split("-")
+    if kind == "tp1":
+        return configured(root, engine, name, "nvlink", 1, **MODES[words[0]])
+    link = words[0]
+    if kind == "tp2":
+        return configured(root, engine, name, link, 2, **MODES[words[1]])
+    return configured(root, engine, name, link, 2, **(LEAN if kind in KINDS else {}))
 
 
 def config_path(root: Path, name: str) -> Path:
@@ -230,9 +244,9 @@ def supervised(config: Config, path: Path) -> Iterator[tuple[Pair, str]]:
 # --- steps ----------------------------------------------------------------------------------------
 
 
-def served(root: Path, engine: Path, name: str, link: str, ranks: int, mode: str) -> dict[str, Any]:
+def served(root: Path, engine: Path, name: str) -> dict[str, Any]:
     """Start one or two ranks under supervision, ask everything, and return what was said."""
-    config = configured(root, engine, name, link, ranks, **MODES[mode])
+    config = configuration(root, engine, name)
     pair = GpuPair(config, ["--config", str(config_path(root, name))])
     url = plan_rank(config, 0).base_url or ""
     try:
@@ -246,7 +260,7 @@ def served(root: Path, engine: Path, name: str, link: str, ranks: int, mode: str
     finally:
         pair.stop()
     folder = Path(config.paths.state_dir) / "logs"
-    logs = [max(folder.glob(f"rank{rank}-*.log")) for rank in range(ranks)]
+    logs = [max(folder.glob(f"rank{rank}-*.log")) for rank in range(len(config.nodes))]
     said = [log.read_text(errors="replace") for log in logs]
     return {
         "answers": sitting.packed(answers),
@@ -254,7 +268,7 @@ def served(root: Path, engine: Path, name: str, link: str, ranks: int, mode: str
         "gpu_mib": used,
         "weight_gib": [sitting.loaded_gib(text) for text in said],
         "graphs": sitting.graphs_captured(said[0]),
-        "argv": sitting.argv_of(config),
+        "argv": sitting.argv_of(config, root),
     }
 
 
@@ -269,23 +283,20 @@ def gpu_mib() -> list[int]:
     return list(used.values())
 
 
-def died(root: Path, engine: Path, fault: Fault, kind: str, link: str) -> dict[str, Any]:
+def died(root: Path, engine: Path, name: str) -> dict[str, Any]:
     """Start a fresh pair, do one fault to it, and return what was measured."""
-    name = f"{kind}-{link}: {fault.name}"
-    # All of them share two GPUs, and the kernels were compared by the steps before.
-    lean = {"kv": {"bytes": 2 << 30}, "engine": {"verify_overlay": False}}
-    config = configured(root, engine, name, link, 2, **lean)
-    if kind == "bare":
+    config = configuration(root, engine, name)
+    fault = next(fault for fault in faults() if name.endswith(f": {fault.name}"))
+    if name.startswith("bare"):
         with bare(config, config_path(root, name).parent) as (pair, _):
             return suffer(fault, pair).row()
     with supervised(config, config_path(root, name)) as (pair, _):
         return suffer(fault, pair).row()
 
 
-def never(root: Path, engine: Path, link: str) -> dict[str, Any]:
+def never(root: Path, engine: Path, name: str) -> dict[str, Any]:
     """Start rank 0 alone, and see what is known of the missing one; then start it, late."""
-    name = f"late-{link}"
-    config = configured(root, engine, name, link, 2)
+    config = configuration(root, engine, name)
     pair = GpuPair(config, ["--config", str(config_path(root, name))])
     outcome = Outcome(f"rank 1 {LATE_SECONDS:.0f} s late")
     try:
@@ -329,16 +340,8 @@ ALL = plan(list(LINKS))
 def do(root: Path, engine: Path, name: str) -> dict[str, Any]:
     """Do one step by its name."""
     if ": " in name:
-        which, told = name.split(": ")
-        kind, link = which.split("-")
-        fault = next(fault for fault in faults() if fault.name == told)
-        return died(root, engine, fault, kind, link)
-    words = name.split("-")
-    if words[0] == "late":
-        return never(root, engine, words[1])
-    if words[0] == "tp1":
-        return served(root, engine, name, "nvlink", 1, words[1])
-    return served(root, engine, name, words[1], 2, words[2])
+        return died(root, engine, name)
+    return (never if name.startswith("late") else served)(root, engine, name)
 
 
 def result(done: dict[str, dict[str, Any]], links: list[str]) -> dict[str, Any]:
@@ -393,12 +396,9 @@ def main() -> int:
     steps = Steps(given.state / "pair")
     names = plan(given.links)
     if given.dry_run:
-        for mode, changes in MODES.items():
-            name = f"tp2-nvlink-{mode}"
-            config = configured(given.state, given.engine, name, "nvlink", 2, **changes)
-            for rank in (0, 1):
-                print(f"{mode}, rank {rank}: {' '.join(plan_rank(config, rank, 'lo').argv)}")
-        print(*names, sep="\n")
+        for name in names:
+            config = configuration(given.state, given.engine, name)
+            print(f"{name}: {sitting.argv_of(config, given.state)}")
     else:
         Steps(given.state / "steps").run(
             "prepare", lambda: single.prepare(given.state, given.engine, given.exl)

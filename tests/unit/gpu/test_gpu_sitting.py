@@ -139,13 +139,14 @@ def test_the_draft_fits_its_target_and_sees_its_block_whole():
 def runs(**changes):
     one = {
         "answers": sitting.packed([answer(("a", LIKELY))]),
+        "logits": sitting.packed([answer(("a", LIKELY))]),
         "argv": "vllm serve", "step_ms": 4.0, "prefix_hit": True, "drafted": 70.0,
         "weight_gib": 4.0, "graphs": True,
     }  # fmt: skip
     rounded = sitting.packed([answer(("a", LIKELY | {"b": -2.4}))])
     lighter = {
-        "dense_fp8": {"weight_gib": 3.0, "answers": rounded},
-        "dense_q4": {"weight_gib": 2.0, "answers": rounded},
+        "dense_fp8": {"weight_gib": 3.0, "logits": rounded},
+        "dense_q4": {"weight_gib": 2.0, "logits": rounded},
     }
     made = {name: one | lighter.get(name, {}) for name in engine.RUNS}
     return {name: run | changes.get(name, {}) for name, run in made.items()}
@@ -178,8 +179,8 @@ GARBAGE = sitting.packed([answer(("c", {"a": -5.0, "b": -3.0, "c": -0.1}))])
         ({"mtp": {"graphs": False}}, "graphs"),
         ({"exl3": {"prefix_hit": False}}, "prefix_hit"),
         ({"dense_q4": {"weight_gib": 3.5}}, "weights of the dense modes"),
-        ({"dense_q4": {"answers": GARBAGE}}, "logits of q4"),
-        ({"dense_fp8": {"answers": GARBAGE}}, "logits of fp8"),
+        ({"dense_q4": {"logits": GARBAGE}}, "logits of q4"),
+        ({"dense_fp8": {"logits": GARBAGE}}, "logits of fp8"),
     ],
 )
 def test_what_does_not_hold_is_named(changes, wrong):
@@ -199,7 +200,7 @@ def test_a_dry_run_says_what_would_run(script, tmp_path):
     assert "still to" in done
     if script == "pair/nccl.py":
         assert "--nnodes 2" in done
-        assert "bare-sockets: freeze worker of rank 1, serving" in done
+        assert "bare-sockets: freeze worker of rank 1, serving: " in done
 
 
 # --- the pair -------------------------------------------------------------------------------------
