@@ -8,11 +8,12 @@ import contextlib
 import json
 import os
 import socket
+import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from glm53ctl.errors import UserError
 from glm53ctl.supervise.report import RankReport, Trial
@@ -25,8 +26,12 @@ _MAX_ANSWER_BYTES = 1 << 22
 
 
 class Request(BaseModel):
-    """What a rank is asked: its report, or to act for the pair."""
+    """What a rank is asked: its report, or to act for the pair.
 
+    By its `id` the pair knows a request again that reached it through two ranks.
+    """
+
+    id: str = Field(default_factory=lambda: uuid.uuid4().hex)
     action: Literal["report", "stop", "restart", "resume", "keep", "undo"]
     overrides: tuple[str, ...] = ()
     trial: Trial | None = None

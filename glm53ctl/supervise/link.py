@@ -8,6 +8,7 @@ a switch or a host without power. The two have different patience: see `config.s
 import asyncio
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from glm53ctl.facts.node import NodeFacts
 from glm53ctl.findings import Finding, Severity
 from glm53ctl.supervise.identity import Identity, mismatches
 from glm53ctl.supervise.pace import pause
+from glm53ctl.supervise.post import Post
 from glm53ctl.supervise.report import PeerView, RankReport
 from glm53ctl.supervise.wire import (
     MAX_LINE_BYTES,
@@ -29,6 +31,7 @@ from glm53ctl.supervise.wire import (
     Leave,
     LinkDeniedError,
     Message,
+    Taken,
     open_channel,
 )
 
@@ -37,6 +40,8 @@ RETRY_SECONDS = 0.3
 SEND_SECONDS = 1.0
 RECONNECT_AFTER_SECONDS = 3.0
 """Silence after which a worker opens a fresh connection: TCP's own retries back off for longer."""
+READ_SECONDS = 0.1
+"""How long reading what has come already may take."""
 
 
 @dataclass
@@ -44,6 +49,7 @@ class Peer:
     """One other rank: what is known of it, and since when it has been quiet."""
 
     rank: int
+    post: Post = field(default_factory=Post)
     channel: Channel | None = None
     identity: Identity | None = None
     report: RankReport | None = None
@@ -63,6 +69,7 @@ class Peer:
         if self.channel is not None:
             self.channel.close()
         self.channel, self.identity, self.heard_at = channel, identity, now
+        self.post.meet(identity.run_id, now)
         self.refusal, self.closed_at, self.left, self.facts = (), None, False, None
 
     def lost(self, rules: LinkRules, run_id: str, now: float) -> str | None:
@@ -95,7 +102,8 @@ class PairLink:
 
     `report` is called for every beat; messages other than beats arrive in `inbox` as
     (rank, message); `changed` is set whenever anything happens. `overrides` are the settings of
-    this run, `switched` what the profile was switched to: the head's hold for all.
+    this run, `switched` what the profile was switched to: the head's hold for all. `posts` are
+    those of the link before this one.
     """
 
     config: Config
@@ -106,15 +114,17 @@ class PairLink:
     changed: asyncio.Event
     overrides: tuple[str, ...] = ()
     switched: Switched = field(default_factory=Switched)
+    posts: defaultdict[int, Post] = field(default_factory=lambda: defaultdict(Post))
     inbox: asyncio.Queue[tuple[int, Message]] = field(default_factory=asyncio.Queue)
     peers: dict[int, Peer] = field(init=False)
     stranger: Finding | None = None
+    is_open: bool = False
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _server: asyncio.Server | None = None
 
     def __post_init__(self) -> None:
         others = range(1, self.config.world_size) if self.rank == 0 else (0,)
-        self.peers = {rank: Peer(rank) for rank in others}
+        self.peers = {rank: Peer(rank, self.posts[rank]) for rank in others}
 
     async def open(self) -> None:
         """Start listening (head) or connecting (others). Raises OSError if the port is taken."""
@@ -127,10 +137,12 @@ class PairLink:
                 self.config.fabric.link_port,
                 limit=MAX_LINE_BYTES,
             )
+        self.is_open = True
 
-    async def close(self) -> None:
-        """Say goodbye and close everything."""
-        await self.broadcast(Leave())
+    async def close(self, *, returns: bool = False) -> None:
+        """Say goodbye, and whether it is for a moment only, and close everything."""
+        self.is_open = False
+        await self.broadcast(Leave(returns=returns))
         if self._server is not None:
             self._server.close()
         for task in self._tasks:
@@ -145,10 +157,43 @@ class PairLink:
         """Whether every other rank that this one talks to is connected and fits."""
         return all(peer.connected for peer in self.peers.values())
 
-    async def broadcast(self, message: Message) -> None:
-        """Send to every connected peer; one that does not take it in time is left to its fate."""
+    async def order(self, command: Command) -> None:
+        """Send an order that must not be lost: it is said again until it is confirmed."""
         for peer in self.peers.values():
-            if peer.channel is not None:
+            peer.post.owed[command.id] = command
+        await self.broadcast(command)
+
+    def in_reach(self) -> bool:
+        """Say whether all others will hear an order, even if the link is just being made anew."""
+        now = time.monotonic()
+        return all(peer.post.in_reach(now) for peer in self.peers.values())
+
+    def is_owing(self) -> bool:
+        """Say whether somebody in reach has yet to confirm an order, and can over this link."""
+        now = time.monotonic()
+        return self.is_open and any(
+            peer.post.owed and peer.post.in_reach(now) for peer in self.peers.values()
+        )
+
+    def take_back(self) -> list[Command]:
+        """Return the orders that nobody confirmed and nobody will: they are owed no longer."""
+        now = time.monotonic()
+        found: list[Command] = []
+        for peer in self.peers.values():
+            if not peer.post.in_reach(now):
+                found += peer.post.owed.values()
+                peer.post.owed.clear()
+        return found
+
+    async def broadcast(self, message: Message, said: dict[int, Channel] | None = None) -> None:
+        """Send to every connected peer; one that does not take it in time is left to its fate.
+
+        With `said`, it is sent over connections that are not in there, and they are noted.
+        """
+        said = {} if said is None else said
+        for rank, peer in self.peers.items():
+            if peer.channel is not None and said.get(rank) is not peer.channel:
+                said[rank] = peer.channel
                 with contextlib.suppress(ConnectionError, TimeoutError):
                     async with asyncio.timeout(SEND_SECONDS):
                         await peer.channel.send(message)
@@ -254,11 +299,15 @@ class PairLink:
         """Beat and listen until the connection closes or is superseded."""
         beating = asyncio.create_task(self._beat(channel))
         try:
+            for order in tuple(peer.post.owed.values()):
+                await channel.send(order)
             while True:
-                async with asyncio.timeout(self._patience()):
-                    message = await channel.receive()
+                message = await self._next(channel)
                 peer.heard_at, peer.closed_at = time.monotonic(), None
+                peer.post.hear(message, peer.heard_at)
                 self._take(peer, message)
+                if isinstance(message, Command):
+                    await channel.send(Taken(id=message.id))
         except ConnectionError:
             if peer.channel is channel:
                 peer.closed_at = time.monotonic()
@@ -267,6 +316,19 @@ class PairLink:
             if peer.channel is channel:
                 peer.channel = None
             self.changed.set()
+
+    async def _next(self, channel: Channel) -> Message:
+        """Return the next message. Raises TimeoutError after too long a silence.
+
+        Who was held up for that long itself finds its patience at an end and the words that came
+        meanwhile at once: they are read first.
+        """
+        try:
+            async with asyncio.timeout(self._patience()):
+                return await channel.receive()
+        except TimeoutError:
+            async with asyncio.timeout(READ_SECONDS):
+                return await channel.receive()
 
     def _patience(self) -> float:
         """Return after how much silence this side hangs up: soon where it can call again itself.
@@ -287,6 +349,7 @@ class PairLink:
             return
         if isinstance(message, Facts):
             peer.facts = message.facts
+        if isinstance(message, Facts | Taken):
             self.changed.set()
             return
         peer.left = peer.left or isinstance(message, Leave)

@@ -45,14 +45,15 @@ def give_order(
 def stop(config: Config) -> None:
     """Stop the pair and wait until no rank of this host answers any more.
 
-    The order is repeated to every rank that still answers: one that reaches a rank while its link
-    goes down is lost. Raises UserError when no rank runs, or at the deadline.
+    The order is repeated to every rank that still answers: two that have been
+    parted for long take it each alone. Raises UserError when no rank runs, or at the deadline.
     """
     give_order(config, "stop")
     rules = config.supervise
     patience = config.serve.drain_seconds + rules.stop_grace_seconds + STOP_MARGIN_SECONDS
     limit = time.monotonic() + patience
-    while _tell_all(config, control.Request(action="stop")):
+    again = control.Request(action="stop")
+    while _tell_all(config, again):
         if time.monotonic() > limit:
             raise UserError("STOP_SLOW", f"a rank still runs after {patience:.0f} s.")
         time.sleep(POLL_SECONDS)

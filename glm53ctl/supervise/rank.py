@@ -11,6 +11,7 @@ import os
 import signal
 import time
 import uuid
+from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,13 +41,14 @@ from glm53ctl.supervise.ledger import Ledger, next_backoff
 from glm53ctl.supervise.link import PairLink
 from glm53ctl.supervise.notify import Notifier
 from glm53ctl.supervise.pace import until_next
+from glm53ctl.supervise.post import REACH_SECONDS, Post
 from glm53ctl.supervise.proctree import adopt_orphans, stale_processes, still_there
 from glm53ctl.supervise.report import EngineReport, Loss, Phase, RankReport, TrialState
 from glm53ctl.supervise.secrets import pair_token
 from glm53ctl.supervise.selfcheck import LEFT_OUT, is_wanted
 from glm53ctl.supervise.survey import Survey
 from glm53ctl.supervise.trial import Trials
-from glm53ctl.supervise.wire import Command, End, Facts, Launch, Leave, Ready
+from glm53ctl.supervise.wire import Channel, Command, End, Facts, Launch, Leave, Ready
 from glm53ctl.weights.local import quick_digest
 
 log = logging.getLogger("glm53ctl")
@@ -58,6 +60,8 @@ CHECK_SECONDS = 2.0
 """How often a blocked node looks again."""
 JOIN_SECONDS = 15.0
 """How long a worker may take to start its engine after the head asked."""
+REMEMBERED_ORDERS = 64
+"""So many ids are kept to know an order that comes again: it does within seconds."""
 
 
 @dataclass
@@ -89,6 +93,8 @@ class RankSupervisor:
     notifier: Notifier = field(default_factory=Notifier)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    posts: defaultdict[int, Post] = field(default_factory=lambda: defaultdict(Post))
+    _received: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_ORDERS))
     _checked: tuple[float, tuple[Finding, ...]] = (0.0, ())
     _compared: float = 0.0
     _weights: str = ""
@@ -170,7 +176,9 @@ class RankSupervisor:
             while not (self.stopping or self.reload or self._weights_changed()):
                 await self._round()
         finally:
-            await self.link.close()
+            await self.link.close(returns=not self.stopping)
+            self._take_messages()  # an order is confirmed: it holds over the link that follows
+            self.launch = None
 
     def _make_link(self, token: bytes) -> PairLink:
         return PairLink(
@@ -182,6 +190,7 @@ class RankSupervisor:
             self.changed,
             current_override(self.config),
             self._switched,
+            self.posts,
         )
 
     async def _first_identity(self) -> Identity:
@@ -367,9 +376,10 @@ class RankSupervisor:
         """Head: let the others start first. A worker's rank waits for the head; not the reverse."""
         if self.rank != 0:
             return None
-        await self.link.broadcast(launch)
+        said: dict[int, Channel] = {}
         limit = time.monotonic() + JOIN_SECONDS
         while True:
+            await self.link.broadcast(launch, said)  # again where the link was made anew meanwhile
             self._take_messages()
             if loss := self._commanded(epoch) or epoch.ended or epoch.peer_loss():
                 return loss
@@ -458,7 +468,7 @@ class RankSupervisor:
         while not self.link.inbox.empty():
             sender, message = self.link.inbox.get_nowait()
             match message:
-                case Launch() if self.rank != 0:
+                case Launch() if self.rank != 0 and message.epoch > self.ledger.epoch:
                     self.launch = message
                 case Ready() if self.epoch is not None and message.epoch == self.epoch.number:
                     self.epoch.head_is_ready = True
@@ -474,29 +484,40 @@ class RankSupervisor:
                     log.debug("rank %d sent %s out of turn", sender, message.type)
 
     async def _answer(self, request: control.Request) -> control.Answer:
-        """Serve the control socket. A worker hands orders to the head, if it has one."""
+        """Serve the control socket. A worker hands orders to the head, if one is in reach."""
         if request.action != "report":
             trial = request.trial
             order = Command(
+                id=request.id,
                 action=request.action,
                 overrides=request.overrides,
                 switched=trial.to if trial is not None else None,
                 trial=trial,
                 reason=request.reason,
             )
-            if self.rank != 0 and self.link.complete:
-                await self.link.broadcast(order)
+            if self._hands_over():
+                await self.link.order(order)
             else:
                 self._receive(order)
                 self.changed.set()
         return control.Answer(report=self.report())
 
+    def _hands_over(self) -> bool:
+        """Say whether a head is in reach, over this link or the next (worker)."""
+        stuck = self.phase is Phase.BLOCKED and not self.link.is_open  # a next one is not in sight
+        return self.rank != 0 and not stuck and self.link.in_reach()
+
     def _receive(self, order: Command) -> None:
         """Take an order; what is on trial is decided at once, and a second trial has to wait.
 
         In an epoch there is nothing to resume, and an order that waits for its end would keep what
-        is on trial from being judged.
+        is on trial from being judged. One that waits already is not replaced by one that is less.
         """
+        if order.id in self._received:
+            return
+        self._received.append(order.id)
+        if self.order is not None and (order.follows or order.action == "resume"):
+            return
         if order.action == "resume" and self.phase in (Phase.STARTING, Phase.READY):
             log.info("nothing is held: there is nothing to resume")
             return
@@ -514,12 +535,14 @@ class RankSupervisor:
         """Do what was ordered, on the head after telling everybody."""
         self.order = None
         if self.rank == 0:  # what it switches to, the others take from its introduction
-            await self.link.broadcast(order.model_copy(update={"switched": None, "trial": None}))
+            await self.link.order(order.model_copy(update={"switched": None, "trial": None}))
         self.losses_in_a_row, self.retry_at = 0, None
         if order.action == "stop":
             self.trials.undo("the pair was stopped", self.ledger.epoch)
             with contextlib.suppress(OSError):  # `down` is obeyed whatever a disk says
                 clear_override(self.config)
+            if self.rank == 0:
+                await self._until_confirmed()
             self._stop()
             return
         if not order.follows:
@@ -530,6 +553,19 @@ class RankSupervisor:
             self.reload = True
             self._set_switch(order)
             await self._set_override(order.overrides)
+
+    async def _until_confirmed(self) -> None:
+        """Wait for those in reach: once this rank has ended, nobody says the order again."""
+        limit = time.monotonic() + REACH_SECONDS
+        while self.link.is_owing() and not self.stopping and time.monotonic() < limit:
+            await self._tick()
+
+    def _take_back(self) -> None:
+        """Take the orders upon oneself that the head has not confirmed and is gone (worker)."""
+        for order in self.link.take_back() if self.rank != 0 else ():
+            log.warning("the head is gone: %s is carried out here alone", order.action)
+            self._receive(order)
+            self.changed.set()
 
     def _set_switch(self, order: Command) -> None:
         """Keep what the pair is switched to. On trial (head), first note how to go back."""
@@ -589,6 +625,7 @@ class RankSupervisor:
             async with asyncio.timeout(until_next(seconds)):
                 await self.changed.wait()
         self.changed.clear()
+        self._take_back()
         self._judge_trial()
         self._stale = still_there(self._stale)
         self.notifier.status(self._own_report().status_line())

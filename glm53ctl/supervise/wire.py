@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import uuid
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -76,10 +77,12 @@ class Command(BaseModel):
 
     A restart with `switched` changes the profile first; with `trial` (to the head) it is taken back
     unless it proves itself. `keep` and `undo` decide that, for the trial of the same id. One that
-    `follows` the head is no operator's: nobody has looked at anything.
+    `follows` the head is no operator's: nobody has looked at anything. The `id` stays with an order
+    on all its ways: it may come more than once, and holds once.
     """
 
     type: Literal["command"] = "command"
+    id: str = Field(default_factory=lambda: uuid.uuid4().hex)
     action: Literal["stop", "restart", "resume", "keep", "undo"]
     overrides: tuple[str, ...] = ()
     switched: Switched | None = None
@@ -88,13 +91,24 @@ class Command(BaseModel):
     follows: bool = False
 
 
+class Taken(BaseModel):
+    """Either way: the order with this id has arrived; until then it is said again."""
+
+    type: Literal["taken"] = "taken"
+    id: str
+
+
 class Leave(BaseModel):
-    """The sender ends on command; the closed connection that follows is no crash."""
+    """The sender ends on command; the closed connection that follows is no crash.
+
+    One that `returns` only reads its configuration anew.
+    """
 
     type: Literal["leave"] = "leave"
+    returns: bool = False
 
 
-Message = Introduce | Beat | Facts | Launch | Ready | End | Command | Leave
+Message = Introduce | Beat | Facts | Launch | Ready | End | Command | Taken | Leave
 _ENVELOPE = TypeAdapter(tuple[str, str])
 """A line: the MAC and the text it is for."""
 _MESSAGE: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])

@@ -183,7 +183,11 @@ def test_the_head_s_settings_of_one_run_hold_for_the_worker(tmp_path, head_has, 
             async with asyncio.timeout(DEADLINE):
                 _, order = await worker.inbox.get()
             assert order == Command(
-                action="restart", overrides=head_has, switched=Switched(), follows=True
+                id=order.id,
+                action="restart",
+                overrides=head_has,
+                switched=Switched(),
+                follows=True,
             )
             assert head.inbox.empty()
 

@@ -22,6 +22,7 @@ from glm53ctl.facts.ports import free_ports
 from glm53ctl.status.snapshot import gather
 from glm53ctl.status.text import render
 from glm53ctl.supervise import control, local
+from glm53ctl.supervise.link import RECONNECT_AFTER_SECONDS
 from glm53ctl.supervise.local import LocalPair
 from glm53ctl.supervise.orders import give_order, stop
 from glm53ctl.supervise.proctree import adopt_orphans
@@ -329,6 +330,19 @@ def test_down_reaches_the_pair_through_any_rank_and_the_head_drains(pair):
     assert control.ask(path, control.Request(action="stop")) is not None
     assert [pair.pair.ranks[r].wait(DEADLINE) for r in (0, 1)] == [0, 0]
     assert "drained" in pair.logs(0)[-1].read_text()
+
+
+def test_a_worker_held_up_while_the_pair_goes_down_goes_down_too(pair):
+    """It hangs up when it goes on, and what was said meanwhile went with the connection."""
+    pair.start()
+    pair.until_ready()
+    path = control.socket_path(Path(pair.config.paths.run_dir), 1)
+    assert control.ask(path, control.Request(action="stop")) is not None
+    worker = pair.pair.ranks[1].pid
+    os.kill(worker, signal.SIGSTOP)
+    time.sleep(RECONNECT_AFTER_SECONDS + 1)  # longer than its patience with the head
+    os.kill(worker, signal.SIGCONT)
+    assert [pair.pair.ranks[r].wait(DEADLINE) for r in (0, 1)] == [0, 0]
 
 
 def test_restart_reads_the_configuration_anew_and_both_agree(pair):
