@@ -255,10 +255,6 @@ def settings(root: Path, engine: Path, name: str, place: int, /, **changes: Any)
             "extra_args": [
                 "--compilation-config",
                 '{"pass_config":{"fuse_allreduce_rms":false}}',
-                # Every variant of every kernel, one after another: minutes. What is used is
-                # compiled when it is used.
-                "--kernel-config",
-                '{"enable_jit_warmup":false}',
                 "--max-logprobs",
                 "-1",
             ],

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from glm53ctl.config.masks import names_a_secret
-from glm53ctl.config.rules.base import Rule, flags_of
+from glm53ctl.config.rules.base import Rule, flags_of, on_cuda
 from glm53ctl.config.schema import Config
 from glm53ctl.plan import owned_env, owned_flag, setting_for
 
@@ -108,6 +108,13 @@ def _dev_mode(config: Config) -> Iterator[str]:
         yield "VLLM_SERVER_DEV_MODE"
 
 
+def _no_warmup(config: Config) -> Iterator[str]:
+    for flag in flags_of(config) if on_cuda(config) else ():
+        text = " ".join(flag.words)
+        if flag.name == "--kernel-config" and re.search(r"(?i)jit.warmup\W+false", text):
+            yield "enable_jit_warmup is false"
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "moe-marlin",
@@ -116,6 +123,15 @@ RULES: tuple[Rule, ...] = (
         _marlin,
         "Marlin kernels cannot read EXL3 experts, which stay packed as trellis.",
         "Remove it; the EXL3 method brings its own kernel.",
+    ),
+    Rule(
+        "no-warmup",
+        "CFG_FORBIDDEN",
+        ("engine.extra_args",),
+        _no_warmup,
+        "vLLM then leaves out the requests of its warm-up, which reserve FlashKDA's workspace; "
+        "the first prompt ends the engine (vLLM 0.33.0, seen on an H200).",
+        "Remove it; what was compiled once is kept for the next start.",
     ),
     Rule(
         "key-in-argv",

@@ -1,6 +1,7 @@
 { lib, owned }:
 let
   inherit (import ./argv.nix { inherit lib; }) flagsOf;
+  inherit (import ./common.nix { inherit lib; }) onCuda;
 
   flags = config: flagsOf config.engine.extra_args;
   names = config: lib.attrNames config.engine.extra_env;
@@ -43,6 +44,18 @@ in
         flag.name == "--moe-backend" && lib.elem "marlin" (map lib.toLower flag.values)
       ) "--moe-backend marlin"
     ) (flags config);
+
+  no-warmup =
+    config:
+    let
+      said = flag: lib.toLower (lib.concatStringsSep " " flag.words);
+      off = flag: builtins.match ".*jit.warmup[^a-z0-9_]+false.*" (said flag) != null;
+    in
+    lib.optionals (onCuda config) (
+      lib.concatMap (
+        flag: lib.optional (flag.name == "--kernel-config" && off flag) "enable_jit_warmup is false"
+      ) (flags config)
+    );
 
   key-in-argv =
     config:

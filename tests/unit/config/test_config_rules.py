@@ -27,6 +27,9 @@ def nodes(*addresses: str, names: str = "abcd") -> str:
 BAD: list[tuple[str, list[str]]] = [
     ("moe-marlin", [args("--moe-backend", "marlin")]),
     ("moe-marlin", [args("--moe_backend=MARLIN")]),
+    ("no-warmup", [args("--kernel-config", "{'enable_jit_warmup': false}")]),
+    ("no-warmup", [args("--kernel_config.enable-jit-warmup=False")]),
+    ("no-warmup", [args("--kernel-config.enable_jit_warmup", "false")]),
     ("target-kv", ["kv.dtype=bfloat16"]),
     ("target-kv", ["kv.dtype=nvfp4"]),
     ("target-kv", ["kv.dtype=auto"]),
@@ -138,6 +141,11 @@ BAD: list[tuple[str, list[str]]] = [
 
 GOOD: dict[str, list[list[str]]] = {
     "moe-marlin": [[args("--moe-backend", "triton")]],
+    "no-warmup": [
+        [args("--kernel-config", "{'enable_jit_warmup': true}")],
+        [args("--kernel-config", "{'enable_flashinfer_autotune': false}")],
+        ["engine.platform=cpu", args("--kernel-config.enable_jit_warmup", "false")],
+    ],
     "target-kv": [["kv.dtype=fp8"], ["engine.platform=cpu", "kv.dtype=auto"]],
     "draft-triton": [["spec.draft_attention=FLASH_ATTN"]],
     "engine-triton": [[args("--attention-backend", "FLASHINFER")]],
