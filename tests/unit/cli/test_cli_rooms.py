@@ -11,7 +11,7 @@ from glm53ctl.rooms import ROOMS
 
 LOOK = """
 import sys
-from glm53ctl.cli import main
+from glm53ctl.__main__ import main
 sys.argv = ["glm53ctl", "status", *sys.argv[1:]]
 try:
     main()
@@ -45,6 +45,19 @@ def modules_of(*words):
     code, modules = done.stderr.strip().splitlines()[-2:]
     assert code == "3"
     return set(modules.split())
+
+
+def test_a_start_looks_for_neither_garbage_nor_plugins():
+    """A daemon has its own garbage collected all the same."""
+    code = (
+        "import gc, os, glm53ctl.cli\n"
+        "glm53ctl.cli.main = lambda: print(gc.isenabled(), gc.get_freeze_count() > 1000,"
+        " os.environ['PYDANTIC_DISABLE_PLUGINS'])\n"
+        "from glm53ctl.__main__ import main\n"
+        "main()"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["True", "True", "__all__"]
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
