@@ -91,9 +91,7 @@ class EngineProcess:
     ) -> "EngineProcess":
         """Start the engine; its output goes to `log`, and line by line to `on_line`.
 
-        `on_end` is called when it has ended, once or twice.
-
-        Raises OSError when there can be no further process.
+        `on_end` is called when it has ended. Raises OSError when there can be no further process.
         """
         report_read, report_write = os.pipe()
         output_read, output_write = os.pipe()
@@ -133,13 +131,17 @@ class EngineProcess:
             elif word == "exit":
                 code, _, self.failure = rest.partition(" ")
                 self.exit_code = int(code)
-                self.ended.set()
-                on_end()
+                self._end_once(on_end)
             elif word == "left":
                 self.left = [int(pid) for pid in rest.split()]
         await self.guard.wait()
-        self.ended.set()
-        on_end()
+        self._end_once(on_end)
+
+    def _end_once(self, on_end: Callable[[], None]) -> None:
+        """Note the end: the guard tells of it, and where it was killed its own end does."""
+        if not self.ended.is_set():
+            self.ended.set()
+            on_end()
 
     async def _follow_output(self, fd: int, log: Path, on_line: Callable[[str], None]) -> None:
         file = _opened(log)
