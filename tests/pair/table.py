@@ -152,7 +152,7 @@ def _measure_side(side: Side, wanted: Wanted, results: dict[str, Any]) -> None:
         try:
             seen = measure(side, fault).as_json()
         except AssertionError as error:  # a side that even a hand cannot bring back
-            print(f"{side.name} {fault.name}: {error}", file=sys.stderr)
+            print(f"{side.name} {fault.name}: {error}\n{side.evidence()}", file=sys.stderr)
             raise
         add(results, fault.name, side.name, seen)
         print(f"{time.strftime('%H:%M:%S')} {side.name:6} {fault.name:20} {seen}", flush=True)
