@@ -320,7 +320,7 @@ _MISMATCHES = [
     Fault(
         "wrong_answer", "engine that answers the canary wrongly",
         _reconfigured((0, 1), canary={"expect": "something else"}), _reconfigured((0, 1)),
-        follows="refuse", says="CANARY", plain=False,
+        follows="refuse", says="OUTPUT_DEGENERATE", plain=False,
     ),
 ]  # fmt: skip
 

@@ -1,5 +1,6 @@
 """One fault on one side, measured: noticed, engines gone, right answers again."""
 
+import sys
 import threading
 import time
 from dataclasses import asdict, dataclass
@@ -96,6 +97,8 @@ def measure(side: Side, fault: Fault, serve_seconds: float = SERVE_SECONDS) -> M
     if stopped is None and fault.follows != "serve":
         left = sum(Path(f"/proc/{pid}").exists() for pid in engines)
     if serving is None:
+        if isinstance(side, ServingPair):
+            print(side.evidence(), file=sys.stderr)  # to be explained: the plain side's is known
         side.start_anew()
         side.until_serving(START_SECONDS)
     return Measurement(detect, stopped, serving, client.longest, left, said)

@@ -26,7 +26,12 @@ from .side import START_SECONDS, Side
 SERVICES = CHECKOUT / "services"
 RUN_DIR = Path("/run/glm53")
 HASTE: dict[str, dict[str, float]] = {
-    "supervise": {"backoff_seconds": 0.5, "crash_limit": 100, "frozen_seconds": 2},
+    "supervise": {
+        "backoff_seconds": 0.5,
+        "backoff_max_seconds": 2,
+        "crash_limit": 100,
+        "frozen_seconds": 2,
+    },
     "link": {"silence_grace_seconds": 5},
 }
 """The settings that are not an owner's: tests hurt the pair more often than one would put up with,

@@ -179,7 +179,7 @@ model and flags. A client asks for a token each second throughout. Medians; seco
 A start of the CPU engine takes most of *serving* and is the same for both sides. What a Spark's
 takes is unproven on GB10.
 
-Rounds would mostly wait for four settings. These are the rounds', in brackets an owner's:
+Rounds would mostly wait for some settings. These are the rounds', in brackets an owner's:
 {haste}.
 An owner's pair takes that much longer where one of them decides. Above all it sits out a silent
 cable for a minute and a half, because requests survive that.

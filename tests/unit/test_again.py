@@ -28,6 +28,9 @@ def test_good():
 def outcome(folder: Path, failing: int, mends: bool) -> tuple[int, str]:
     """Run tests of which the first so many fail once, or always; return exit status and output."""
     (folder / "test_some.py").write_text(TESTS.format(failing=failing, mends=mends))
+    (folder / "other").mkdir()
+    (folder / "other/conftest.py").touch()  # pytest leaves its hooks out where they are not asked
+    (folder / "other/test_other.py").write_text("def test_other():\n    pass\n")
     command = [sys.executable, CHECKOUT / "tests/again.py", "."]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout
