@@ -24,6 +24,8 @@ from .bed import LAN, SPARKS, Bed, Host
 
 START_SECONDS = 240.0
 """Deadline of a start with two real engines on one machine; nothing measures it."""
+ANEW_SECONDS = 60.0
+"""Longer than the pause of any unit before its next start."""
 CLIENT_SECONDS = 10.0
 """How long a client waits for its few tokens."""
 
@@ -113,10 +115,12 @@ class Side(ABC):
         return {pid for pid, title in self.processes(rank).items() if title in ENGINE}
 
     def pid(self, rank: int, title: str) -> int:
-        """Return one process of a rank by what it is. AssertionError when there is none."""
-        found = [pid for pid, is_a in self.processes(rank).items() if is_a == title]
-        assert found, f"no {title} on {self.hosts[rank].name}: {self.processes(rank)}"
-        return min(found)
+        """Return one process of a rank by what it is; systemd may be about to start it anew."""
+
+        def found() -> list[int]:
+            return [pid for pid, is_a in self.processes(rank).items() if is_a == title]
+
+        return min(wait_for(found, f"a {title} on {self.hosts[rank].name}", ANEW_SECONDS))
 
     def send(self, rank: int, title: str, signum: int) -> None:
         """Send a signal to one process of a rank."""
