@@ -538,11 +538,12 @@ class RankSupervisor:
             await self.link.order(order.model_copy(update={"switched": None, "trial": None}))
         self.losses_in_a_row, self.retry_at = 0, None
         if order.action == "stop":
+            if self.rank == 0:
+                await self._until_confirmed()
+            # After the others: on one host they write down the head's switch and run where it does.
             self.trials.undo("the pair was stopped", self.ledger.epoch)
             with contextlib.suppress(OSError):  # `down` is obeyed whatever a disk says
                 clear_override(self.config)
-            if self.rank == 0:
-                await self._until_confirmed()
             self._stop()
             return
         if not order.follows:
