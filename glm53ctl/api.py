@@ -11,6 +11,8 @@ import httpx
 from glm53ctl.errors import EXIT_BAD_INPUT, EXIT_NOT_READY, UserError
 
 CONNECT_SECONDS = 5.0
+LISTEN_TRIES = 5
+"""Tries to connect again where the server may be about to listen; the pauses double from 0.5 s."""
 READ_SECONDS = 600.0
 """Between two pieces of an answer: a long prefill says nothing for minutes."""
 _SHOWN_CHARACTERS = 500
@@ -39,18 +41,22 @@ def authorization(key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def engine_client(base_url: str, headers: Mapping[str, str], seconds: float) -> httpx.AsyncClient:
+def engine_client(
+    base_url: str, headers: Mapping[str, str], seconds: float, *, starting: bool = False
+) -> httpx.AsyncClient:
     """Return a client of the pair's own engine, which answers within so many seconds.
 
     It speaks plain HTTP without a proxy, whatever the environment says. So no certificates are
-    loaded: that takes longer than to ask, and the supervisor's loop would wait for it.
+    loaded: that takes longer than to ask, and the supervisor's loop would wait for it. To one that
+    is `starting` it connects again: vLLM says that its start is complete, then it listens.
     """
-    return httpx.AsyncClient(
-        base_url=base_url,
-        headers=headers,
-        timeout=seconds,
-        trust_env=False,
+    transport = httpx.AsyncHTTPTransport(
         verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        trust_env=False,
+        retries=LISTEN_TRIES if starting else 0,
+    )
+    return httpx.AsyncClient(
+        base_url=base_url, headers=headers, timeout=seconds, trust_env=False, transport=transport
     )
 
 

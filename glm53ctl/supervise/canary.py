@@ -48,10 +48,12 @@ async def ask_canary(
     """Run the checks in order and return the answer; CanaryError at the first that fails.
 
     `timeout_seconds` is for each answer. A patient one comes back when it is put off, as often as
-    that happens.
+    that happens, and for seconds where nobody listens yet.
     """
     try:
-        async with engine_client(target.base_url, target.headers, timeout_seconds) as client:
+        async with engine_client(
+            target.base_url, target.headers, timeout_seconds, starting=patient
+        ) as client:
             await _serves(client, target.model)
 
             async def complete() -> str:

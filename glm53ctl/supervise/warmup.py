@@ -92,7 +92,7 @@ async def _send(
     """Send what is left, and take it from there; note what failed."""
     of, done = sum(shape.together for shape in left), 0
     patience = config.supervise.limits.warmup * REQUEST_SHARE
-    async with engine_client(target.base_url, target.headers, patience) as client:
+    async with engine_client(target.base_url, target.headers, patience, starting=True) as client:
         while left:
             asked = questions(left[0], target.model, config.warmup.max_tokens)
             answers = await asyncio.gather(*(_ask(client, each) for each in asked))

@@ -5,6 +5,7 @@ No model, no engine: `Server: fake-pair` stands on every answer.
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -88,13 +89,24 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def fake_pair() -> Iterator[FakePair]:
-    """Run a fake on a free port of the loopback."""
+def fake_pair(late_seconds: float = 0.0) -> Iterator[FakePair]:
+    """Run a fake on a free port of the loopback, on which it listens after so long."""
     handler = type("Handler", (_Handler,), {})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler, bind_and_activate=False)
     server.daemon_threads = True
+    server.server_bind()
     handler.fake = FakePair(f"http://127.0.0.1:{server.server_address[1]}")
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+
+    if not late_seconds:
+        server.server_activate()
+
+    def serve() -> None:
+        if late_seconds:
+            time.sleep(late_seconds)
+            server.server_activate()
+        server.serve_forever(0.01)
+
+    thread = threading.Thread(target=serve)
     thread.start()
     try:
         yield handler.fake

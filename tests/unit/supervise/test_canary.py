@@ -52,6 +52,12 @@ def test_a_server_that_puts_it_off_is_asked_again(pair):
     assert len(pair.questions) == 4
 
 
+def test_a_server_that_listens_a_moment_after_its_start_is_complete_is_waited_for():
+    with fake_pair(late_seconds=0.3) as pair:
+        target = Target(pair.url, "glm", {}, speculates=False)
+        assert asyncio.run(ask_canary(target, Canary(), 30, patient=True)) == "OK."
+
+
 def test_a_probe_that_is_put_off_learns_nothing_and_does_not_wait(pair):
     pair.later = 3
     assert "503" in failure(pair).message

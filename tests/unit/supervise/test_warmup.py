@@ -41,6 +41,11 @@ def test_all_shapes_are_sent_and_nothing_is_said(pair, wanted):
     assert told == [(1, 7), (3, 7), (4, 7), (6, 7), (7, 7)]
 
 
+def test_a_server_that_is_about_to_listen_is_waited_for(wanted):
+    with fake_pair(late_seconds=0.3) as pair:
+        assert run(pair, wanted()) == ()
+
+
 def test_lengths_grow_and_no_two_prompts_begin_alike(pair, wanted):
     run(pair, wanted())
     prompts = [question["messages"][0]["content"] for question in pair.questions]
