@@ -45,8 +45,8 @@ def give_order(
 def stop(config: Config) -> None:
     """Stop the pair and wait until no rank of this host answers any more.
 
-    The order is repeated to every rank that still answers: two that have been
-    parted for long take it each alone. Raises UserError when no rank runs, or at the deadline.
+    The order is repeated to every rank that still answers: two that have been parted for long take
+    it each alone. Raises UserError when no rank runs, or at the deadline.
     """
     give_order(config, "stop")
     rules = config.supervise

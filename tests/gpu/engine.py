@@ -36,10 +36,9 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """The engine's starts: which checkpoint, and what of the configuration is otherwise."""
 
-LOGIT_ERROR = {"fp8": 0.4, "q4": 0.7}
-"""Logits that have nothing to do with each other differ by 1.41. The reference makes 5.4 and 16.5 %
-of these types (docs/engine.md), with the experts held; here other experts are chosen, too, as the
-random router is nearly undecided."""
+LOGIT_ERROR = {"fp8": 0.15, "q4": 0.4}
+"""More than twice what the reference makes of these types in a small model (docs/engine.md: 5.4 and
+16.5 %): a kernel that computes something else is far above."""
 
 
 def configured(root: Path, engine: Path, name: str) -> Config:
