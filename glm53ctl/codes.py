@@ -108,6 +108,7 @@ MEANINGS = {
     "NIX_WHEEL_MISSING": "A locked wheel is for another machine.",
     "NODE_MISMATCH": "The nodes differ in something that should be equal.",
     "OUTPUT_DEGENERATE": "The model's answer is none.",
+    "OVERLAY_REFUSED": "The plugin in the engine does not let it start, and says why.",
     "PEER_ABSENT": "The other node was not heard of.",
     "PEER_HELD": "The other node is held.",
     "PORT_IN_USE": "Somebody listens on a port of the pair.",

@@ -439,6 +439,30 @@ def graphs_captured(log: str) -> bool:
     return bool(re.search(r"Graph capturing finished", log))
 
 
+def status_seconds(config: Path) -> Any:
+    """Return what `glm53ctl status` costs beside a pair that serves (tests/bench/status.py)."""
+    command = [sys.executable, "tests/bench/status.py", "--config", str(config)]
+    done = subprocess.run(
+        command, cwd=HERE.parents[1], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def products_proven(log: str) -> dict[str, list[float]]:
+    """Return what the engine's log tells of the kernels of its dense projections.
+
+    By name and shape of the projection: its relative error, and the one that its mode should make.
+    """
+    said = (
+        r"dense: \S*?(\w+) (\(\d+, \d+\)): "
+        r"relative error ([0-9.]+), where \w+ should make ([0-9.]+)"
+    )
+    return {
+        f"{name} {shape}": [float(error), float(expected)]
+        for name, shape, error, expected in re.findall(said, log)
+    }
+
+
 def described(command: str) -> dict[str, Any]:
     """Return device, versions and command, for a result."""
     versions: dict[str, str | None] = {"python": platform.python_version()}

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The whole sitting on a machine with two GPUs, after `carry.py take` has all pieces in STORE:
+# The whole sitting on a machine with two GPUs, after `carry.py take` has all pieces in STORE; with
+# one GPU, the steps that need no other:
 #
 #     tests/gpu/whole.sh STORE STATE OUT [KERNELS]
 #
@@ -24,8 +25,10 @@ export PATH=$engine/bin:$PATH
 with=(--engine "$engine" --exl "$state/exl/exllamav3/exllamav3_ext" --state "$state" --out "$out")
 
 python tests/gpu/engine.py "${with[@]}" --only || exit # prepares
-python tests/gpu/engine.py "${with[@]}" --together 6 &
-python tests/gpu/pair/nccl.py "${with[@]}" --only tp --together 6
+gpus=$(nvidia-smi -L | wc -l)
+python tests/gpu/engine.py "${with[@]}" --together 7 &
+python tests/gpu/pair/nccl.py "${with[@]}" --only tp1 $([ "$gpus" -lt 2 ] || echo tp2) --together 6
 wait
+[ "$gpus" -ge 2 ] || exit
 # 18 pairs fit into two GPUs' memory; the bare ones begin while the others come back.
 python tests/gpu/pair/nccl.py "${with[@]}" --only late supervised bare --together 18

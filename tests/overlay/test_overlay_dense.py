@@ -1,5 +1,6 @@
 """Dense projections: which they are, what each mode computes, and how vLLM is made to use it."""
 
+import inspect
 from collections import Counter
 from types import SimpleNamespace as Facts
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
 
-from glm53_overlay.dense import groups, reference, routing
+from glm53_overlay.dense import groups, proof, reference, routing
 from glm53_overlay.errors import OverlayError
 from glm53_overlay.exl3.config import Exl3Config
 from glm53_overlay.exl3.tiny import QUANTIZATION
@@ -128,7 +129,7 @@ def wrapped(kernels):
     linear, latents = type("Linear", (Linear,), {}), type("Latents", (Latents,), {})
     for cls, own in ((linear, Linear), (latents, Latents)):
         cls.__init__ = lambda self, *a, own=own, **k: own.__init__(self, *a, **k)
-        cls.__init__.__signature__ = routing.inspect.signature(own.__init__)
+        cls.__init__.__signature__ = inspect.signature(own.__init__)
     routing._given_kda(linear)
     routing._given_mla(latents)
     return linear, latents
@@ -244,3 +245,109 @@ def test_q4_leaves_activations_alone_and_fp8_does_not():
     assert torch.equal(reference.linear(x, weight, "q4"), x @ reference.mxfp4(weight).T)
     assert not torch.equal(reference.linear(x, weight, "fp8"), x @ reference.fp8(weight).T)
     assert torch.equal(reference.linear(x, weight, "bf16"), x @ weight.T)
+
+
+# --- the kernels of a device ----------------------------------------------------------------------
+
+
+WEIGHT = torch.randn(96, 256, generator=torch.Generator().manual_seed(3)).bfloat16() * 0.06
+
+
+def proven(weight, mode, kernel):
+    found = list(proof.measure(weight, mode, kernel))
+    assert len(found) == len(proof.TOKENS)
+    return all(errors.right for errors in found)
+
+
+@pytest.mark.parametrize("mode", ["fp8", "q4"])
+def test_a_kernel_that_computes_the_mode_is_right(mode):
+    def exact(x):
+        return reference.linear(x, WEIGHT, mode)
+
+    assert proven(WEIGHT, mode, exact)
+    assert proven(WEIGHT, mode, lambda x: exact(x).bfloat16())
+    assert proven(WEIGHT, mode, lambda x: x.float() @ WEIGHT.float().T)
+
+
+def test_scales_that_ranks_share_are_no_fault():
+    """A row that another rank's part makes four and a half times as large has a larger scale."""
+    shared = reference.fp8(torch.cat((WEIGHT.float(), 4.5 * WEIGHT.float()), 1))[:, :256]
+    assert proven(WEIGHT, "fp8", lambda x: reference.fp8(x) @ shared.T)
+
+
+@pytest.mark.parametrize("mode", ["fp8", "q4"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda y: torch.zeros_like(y),
+        lambda y: y * 1.25,
+        lambda y: y.roll(1, 1),
+        lambda y: torch.full_like(y, float("nan")),
+        lambda y: y if len(y) < 200 else y.roll(1, 0),  # only the way of large batches
+    ],
+)
+def test_a_kernel_that_computes_something_else_is_found(mode, broken):
+    assert not proven(WEIGHT, mode, lambda x: broken(reference.linear(x, WEIGHT, mode)))
+
+
+def test_many_outputs_are_looked_at_in_parts(monkeypatch):
+    monkeypatch.setattr(proof, "_ROWS", 32)
+    assert proven(WEIGHT, "q4", lambda x: reference.linear(x, WEIGHT, "q4"))
+    last_part = torch.ones(96).index_fill(0, torch.arange(64, 96), 0.0)
+    assert not proven(WEIGHT, "q4", lambda x: reference.linear(x, WEIGHT, "q4") * last_part)
+
+
+class Online(routing.LinearMethodBase):
+    """Stands in for vLLM's online method: the weight is replaced, and computed from then on."""
+
+    factor = 1.0
+
+    def create_weights(self, layer, *args, **kwargs):
+        raise NotImplementedError
+
+    def process_weights_after_loading(self, layer):
+        layer.weight = torch.nn.Parameter(reference.mxfp4(layer.weight), requires_grad=False)
+        setattr(layer, routing._QUANTISED, True)
+
+    def apply(self, layer, x, bias=None):
+        self.asked = getattr(self, "asked", 0) + 1
+        return x.float() @ layer.weight.T * self.factor
+
+
+class Proven(routing._Proven, Online):
+    mode = "q4"
+
+
+def loaded(weight=WEIGHT):
+    layer = torch.nn.Module()
+    layer.prefix = "layers.0.self_attn.o_proj"
+    layer.weight = torch.nn.Parameter(weight, requires_grad=False)
+    return layer
+
+
+@pytest.fixture
+def none_proven(monkeypatch):
+    monkeypatch.setattr(routing, "_proven", set())
+
+
+def test_the_first_layer_of_each_shape_is_computed_while_it_loads(none_proven):
+    method = Proven()
+    for layer in (loaded(), loaded(), loaded(WEIGHT[:64])):
+        method.process_weights_after_loading(layer)
+        method.process_weights_after_loading(layer)  # as vLLM does at the end of loading
+    assert method.asked == 2 * len(proof.TOKENS)
+
+
+def test_a_wrong_kernel_ends_the_start_and_is_named(none_proven):
+    method = Proven()
+    method.factor = 1.3
+    with pytest.raises(OverlayError, match=r"DENSE_WRONG: layers.0.self_attn.o_proj cannot be q4"):
+        method.process_weights_after_loading(loaded())
+
+
+def test_the_methods_that_vllm_is_given_are_proven():
+    for mode, method in routing.METHODS.items():
+        assert method.mode == mode
+        assert method.process_weights_after_loading is routing._Proven.process_weights_after_loading
+        vllms = method.__bases__[1]
+        assert routing._QUANTISED in inspect.getsource(vllms.process_weights_after_loading)

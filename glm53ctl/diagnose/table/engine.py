@@ -35,6 +35,13 @@ TABLE = (
         "`glm53ctl plan argv --check` asks the installed engine before anything is stopped.",
     ),
     Signature(
+        "OVERLAY_REFUSED",
+        ("OverlayError: ",),
+        r"OverlayError: (?P<what>[A-Z][A-Z0-9_]+): (?P<why>.*\S)",
+        "the overlay ends the start: {what}: {why}",
+        "Mend what the sentence names, then start again; docs/engine.md has the reasons.",
+    ),
+    Signature(
         "WEIGHTS_KEYS",
         ("is missing: dict_keys", "There is no module or parameter named"),
         r"There is no module or parameter named '(?P<name>[^']+)'",

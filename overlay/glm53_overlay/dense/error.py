@@ -27,33 +27,37 @@ def logit_error(modes: Mapping[str, str], device: torch.device) -> float:
     tokens = torch.randint(1, model.config.text_config.vocab_size, (1, TOKENS), generator=generator)
     tokens = tokens.to(device)
     wanted = _logits(model, tokens)
+    with computing(model, modes):
+        found = _logits(model, tokens)
+    return float((found - wanted).norm() / wanted.norm())
+
+
+@contextmanager
+def computing(model: Any, modes: Mapping[str, str]) -> Iterator[None]:
+    """Let a GLM-5.3 of transformers in fp32 compute its projections as each group's mode does."""
     with ExitStack() as stack:
         for group, mode in checked(modes).items():
             for layer in _projections(model, group) if mode != "bf16" else ():
                 stack.enter_context(_computed(layer, mode))
-        found = _logits(model, tokens)
-    return float((found - wanted).norm() / wanted.norm())
+        yield
 
 
 @cache
 def _model() -> Any:
     """Return the model, made to answer to small errors as a trained one does.
 
-    In a random one every layer outweighs all before it, and its routers choose other experts at
-    the least error. So the residual stream is given more weight than what a layer adds, and the
-    same experts are always chosen.
+    `steady`, and with routers that always choose the same experts: random ones choose others at
+    the least error.
     """
     from glm53_overlay.exl3 import tiny
 
     torch.manual_seed(0)
     model = tiny.random_model(tiny.make_config("glm5_next_text")).float().eval()
-    model.get_input_embeddings().weight.data /= tiny.DEVIATION
+    tiny.steady(model)
     for name, bias in (*model.named_buffers(), *model.named_parameters()):
         if name.endswith("e_score_correction_bias"):
             bias.data = 100.0 * torch.arange(len(bias), dtype=bias.dtype)
-    for name, weight in model.named_parameters():
-        if name.endswith(("o_proj.weight", "down_proj.weight", "experts.down_proj")):
-            weight.data *= (2 * model.config.text_config.num_hidden_layers) ** -0.5
+    for weight in model.parameters():
         weight.data = weight.data.bfloat16().float()  # as the checkpoint has them
     return model
 

@@ -18,13 +18,14 @@ import inspect
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from vllm.model_executor.layers.linear import LinearMethodBase
 from vllm.model_executor.layers.quantization.online.fp8 import Fp8PtpcOnlineLinearMethod
 from vllm.model_executor.layers.quantization.online.mxfp4 import Mxfp4OnlineLinearMethod
 
+from glm53_overlay.dense import proof
 from glm53_overlay.dense.groups import PROJECTIONS
 from glm53_overlay.errors import OverlayError
 
@@ -34,18 +35,57 @@ MODEL = ("vllm.models.glm5next.common.model", "Glm5NextModel")
 """The classes that are wrapped: (module, name)."""
 
 _MARK = "_glm53_dense"
+_QUANTISED = "_already_called_process_weights_after_loading"
+"""vLLM's mark of a layer that it has quantised."""
 
 log = logging.getLogger("vllm.glm53.dense")
 
+_proven: set[tuple[str, torch.Size]] = set()
+"""The modes and shapes of weights whose kernels were seen to compute rightly in this process."""
 
-class WeightOnlyMxfp4(Mxfp4OnlineLinearMethod):
+
+class _Proven(LinearMethodBase):
+    """One of vLLM's methods, whose kernel is looked at once for each shape of a weight."""
+
+    mode: str
+
+    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+        """Quantise a layer. Raises OverlayError DENSE_WRONG if the product is not the mode's."""
+        if getattr(layer, _QUANTISED, False):
+            return
+        weight = cast(torch.Tensor, layer.weight)
+        done = (self.mode, weight.shape)
+        super().process_weights_after_loading(layer)
+        if done not in _proven:
+            self._prove(layer, weight)
+            _proven.add(done)
+
+    def _prove(self, layer: torch.nn.Module, weight: torch.Tensor) -> None:
+        prefix = str(getattr(layer, "prefix", "a projection"))
+        with torch.no_grad():
+            errors = list(proof.measure(weight, self.mode, lambda x: self.apply(layer, x)))
+        worst = max(errors, key=lambda each: (not each.right, each.kernel))
+        said = f"{worst.kernel:.4f}, where {self.mode} should make {worst.expected:.4f}"
+        if not worst.right:
+            raise OverlayError(
+                "DENSE_WRONG",
+                f"{prefix} cannot be {self.mode} here: this device's kernel computes something "
+                f"else (relative error {said}).",
+            )
+        log.info("dense: %s %s: relative error %s", prefix, tuple(weight.shape), said)
+
+
+class WeightOnlyMxfp4(_Proven, Mxfp4OnlineLinearMethod):
     """vLLM's MXFP4 for weights alone, which leaves Marlin of its kernels."""
 
     activation_quant_key = None
+    mode = "q4"
 
 
-class PerChannelFp8(Fp8PtpcOnlineLinearMethod):
+class PerChannelFp8(_Proven, Fp8PtpcOnlineLinearMethod):
     """vLLM's fp8 by channel, which looks for a kernel only when a layer is made."""
+
+    mode = "fp8"
 
     def create_weights(self, layer: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
         """Make a layer's weights. Raises OverlayError DENSE_KERNEL without a kernel."""

@@ -257,6 +257,7 @@ def served(root: Path, engine: Path, name: str) -> dict[str, Any]:
             answers = sitting.ask_all(url)
             step = round(sitting.step_ms(url), 3)
             used = gpu_mib()
+            status = sitting.status_seconds(config_path(root, name))
     finally:
         pair.stop()
     folder = Path(config.paths.state_dir) / "logs"
@@ -266,6 +267,7 @@ def served(root: Path, engine: Path, name: str) -> dict[str, Any]:
         "answers": sitting.packed(answers),
         "step_ms": step,
         "gpu_mib": used,
+        "status": status,
         "weight_gib": [sitting.loaded_gib(text) for text in said],
         "graphs": sitting.graphs_captured(said[0]),
         "argv": sitting.argv_of(config, root),

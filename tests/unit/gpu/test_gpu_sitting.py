@@ -113,6 +113,14 @@ def test_what_the_engine_says_is_read():
     assert sitting.loaded_gib("") is None
 
 
+def test_the_proofs_of_the_kernels_are_read():
+    log = (
+        "(Worker pid=7) INFO 11-30 dense: model.layers.0.self_attn.o_proj (4096, 8192): relative"
+        " error 0.0371, where fp8 should make 0.0370\nINFO dense: kda is fp8 (6 projections)\n"
+    )
+    assert sitting.products_proven(log) == {"o_proj (4096, 8192)": [0.0371, 0.0370]}
+
+
 # --- the draft ------------------------------------------------------------------------------------
 
 
@@ -141,14 +149,17 @@ def runs(**changes):
         "answers": sitting.packed([answer(("a", LIKELY))]),
         "logits": sitting.packed([answer(("a", LIKELY))]),
         "argv": "vllm serve", "step_ms": 4.0, "prefix_hit": True, "drafted": 70.0,
-        "weight_gib": 4.0, "graphs": True,
+        "weight_gib": 4.0, "graphs": True, "products": {},
     }  # fmt: skip
     rounded = sitting.packed([answer(("a", LIKELY | {"b": -2.4}))])
+    as_expected = sitting.packed([answer(("a", LIKELY | {"b": -2.42}))])
+    proven = {"o_proj (4096, 8192)": [0.04, 0.04]}
     lighter = {
-        "dense_fp8": {"weight_gib": 3.0, "logits": rounded},
-        "dense_q4": {"weight_gib": 2.0, "logits": rounded},
+        "dense_fp8": {"weight_gib": 3.0, "logits": rounded, "products": proven},
+        "dense_q4": {"weight_gib": 2.0, "logits": rounded, "products": proven},
     }
     made = {name: one | lighter.get(name, {}) for name in engine.RUNS}
+    made["expected"] = {"logits": {"bf16": one["logits"], "fp8": as_expected, "q4": as_expected}}
     return {name: run | changes.get(name, {}) for name, run in made.items()}
 
 
@@ -160,12 +171,16 @@ def test_a_good_sitting_has_the_named_keys_and_passes():
     assert set(found["dense"]) == {"bf16", "fp8", "q4"}
     assert found["dense"]["q4"] == {
         "logit_error": pytest.approx(0.029, abs=1e-3),
+        "expected_logit_error": pytest.approx(0.023, abs=1e-3),
+        "from_expected": pytest.approx(0.006, abs=1e-3),
+        "products": {"o_proj (4096, 8192)": [0.04, 0.04]},
         "weight_gb": pytest.approx(2.147, abs=1e-3),
         "step_ratio": 0.75,
     }
 
 
 OTHER = sitting.packed([answer(("b", LIKELY))])
+EXACT = sitting.packed([answer(("a", LIKELY))])
 GARBAGE = sitting.packed([answer(("c", {"a": -5.0, "b": -3.0, "c": -0.1}))])
 
 
@@ -181,6 +196,8 @@ GARBAGE = sitting.packed([answer(("c", {"a": -5.0, "b": -3.0, "c": -0.1}))])
         ({"dense_q4": {"weight_gib": 3.5}}, "weights of the dense modes"),
         ({"dense_q4": {"logits": GARBAGE}}, "logits of q4"),
         ({"dense_fp8": {"logits": GARBAGE}}, "logits of fp8"),
+        ({"dense_fp8": {"logits": EXACT}}, "logits of fp8"),
+        ({"dense_q4": {"products": {}}}, "products of q4: none was looked at"),
     ],
 )
 def test_what_does_not_hold_is_named(changes, wrong):
