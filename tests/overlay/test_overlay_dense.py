@@ -298,7 +298,7 @@ def test_many_outputs_are_looked_at_in_parts(monkeypatch):
 
 
 class Online(routing.LinearMethodBase):
-    """Stands in for vLLM's online method: the weight is replaced, and computed from then on."""
+    """Stands in for vLLM's online method: the weight is replaced by another of another shape."""
 
     factor = 1.0
 
@@ -306,12 +306,13 @@ class Online(routing.LinearMethodBase):
         raise NotImplementedError
 
     def process_weights_after_loading(self, layer):
-        layer.weight = torch.nn.Parameter(reference.mxfp4(layer.weight), requires_grad=False)
-        setattr(layer, routing._QUANTISED, True)
+        if not getattr(layer, routing._QUANTISED, False):
+            layer.weight = torch.nn.Parameter(reference.mxfp4(layer.weight).T, requires_grad=False)
+            setattr(layer, routing._QUANTISED, True)
 
     def apply(self, layer, x, bias=None):
         self.asked = getattr(self, "asked", 0) + 1
-        return x.float() @ layer.weight.T * self.factor
+        return x.float() @ layer.weight * self.factor
 
 
 class Proven(routing._Proven, Online):

@@ -62,16 +62,16 @@ class _Proven(LinearMethodBase):
 
     def _prove(self, layer: torch.nn.Module, weight: torch.Tensor) -> None:
         prefix = str(getattr(layer, "prefix", "a projection"))
+        said = ""
         with torch.no_grad():
-            errors = list(proof.measure(weight, self.mode, lambda x: self.apply(layer, x)))
-        worst = max(errors, key=lambda each: (not each.right, each.kernel))
-        said = f"{worst.kernel:.4f}, where {self.mode} should make {worst.expected:.4f}"
-        if not worst.right:
-            raise OverlayError(
-                "DENSE_WRONG",
-                f"{prefix} cannot be {self.mode} here: this device's kernel computes something "
-                f"else (relative error {said}).",
-            )
+            for found in proof.measure(weight, self.mode, lambda x: self.apply(layer, x)):
+                said = f"{found.kernel:.4f}, where {self.mode} should make {found.expected:.4f}"
+                if not found.right:
+                    raise OverlayError(
+                        "DENSE_WRONG",
+                        f"{prefix} cannot be {self.mode} here: this device's kernel computes "
+                        f"something else (relative error {said}).",
+                    )
         log.info("dense: %s %s: relative error %s", prefix, tuple(weight.shape), said)
 
 
