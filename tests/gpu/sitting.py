@@ -266,7 +266,7 @@ def settings(root: Path, engine: Path, name: str, place: int, /, **changes: Any)
         },
         "licenses": {"accept": ["ShapleyMCG-1.0", "CC-BY-NC-ND-4.0"]},
         "serve": {"model_name": "tiny", "max_model_len": 16384, "max_num_batched_tokens": 1024},
-        "kv": {"dtype": "fp8", "bytes": 4 << 30, "gpu_memory_utilization": 0.1},
+        "kv": {"dtype": "fp8", "bytes": 2 << 30, "gpu_memory_utilization": 0.1},
         "spec": {"method": "none"},
         "media": {"enable": False},
         "thinking": {"template": "checkpoint", "suppress_stops": False},

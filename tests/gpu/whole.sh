@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The whole sitting on a machine with two GPUs, after `carry.py take` has all pieces in STORE; with
-# one GPU, the steps that need no other:
+# The whole sitting on a machine with one or two GPUs, after `carry.py take` has all pieces in STORE:
 #
 #     tests/gpu/whole.sh STORE STATE OUT [KERNELS]
 #
@@ -25,10 +24,14 @@ export PATH=$engine/bin:$PATH
 with=(--engine "$engine" --exl "$state/exl/exllamav3/exllamav3_ext" --state "$state" --out "$out")
 
 python tests/gpu/engine.py "${with[@]}" --only || exit # prepares
-gpus=$(nvidia-smi -L | wc -l)
+pair=(python tests/gpu/pair/nccl.py "${with[@]}")
+at_a_time=18 # so many pairs fit into two GPUs' memory
+if [ "$(nvidia-smi -L | wc -l)" -lt 2 ]; then
+    pair+=(--links sockets)
+    at_a_time=6
+fi
 python tests/gpu/engine.py "${with[@]}" --together 7 &
-python tests/gpu/pair/nccl.py "${with[@]}" --only tp1 $([ "$gpus" -lt 2 ] || echo tp2) --together 6
+"${pair[@]}" --only tp --together 6
 wait
-[ "$gpus" -ge 2 ] || exit
-# 18 pairs fit into two GPUs' memory; the bare ones begin while the others come back.
-python tests/gpu/pair/nccl.py "${with[@]}" --only late supervised bare --together 18
+# The bare ones begin while the others come back.
+"${pair[@]}" --only late supervised bare --together $at_a_time

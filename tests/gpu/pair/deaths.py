@@ -1,7 +1,7 @@
 """What is done to a pair, and what is measured then: the death matrix under NCCL.
 
-Bare, nothing restarts what died, so only a client's view and the end of both ranks are measured,
-each up to LIMIT_SECONDS; under the supervisors also the return of the service.
+Bare, nothing restarts what died, so only a client's view and the end of both ranks are measured;
+under the supervisors also the return of the service.
 """
 
 import signal
@@ -15,8 +15,9 @@ import psutil
 Part = Literal["worker", "main"]
 When = Literal["idle", "serving"]
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
-LIMIT_SECONDS = 150.0
-"""What takes longer is called never: vLLM's own limits for a step are minutes."""
+LIMIT_SECONDS, BARE_SECONDS = 150.0, 60.0
+"""What takes longer is called never: vLLM's own limits for a step are minutes. Of a bare pair
+nothing comes back, so it is not waited for that long."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def faults() -> Iterator[Fault]:
 
 @dataclass
 class Outcome:
-    """Seconds after the fault until something was so; None: not within LIMIT_SECONDS."""
+    """Seconds after the fault until something was so; None: not within the limit."""
 
     fault: str
     client_knows: float | None = None
@@ -72,10 +73,14 @@ class Client(Protocol):
 
 @dataclass(frozen=True)
 class Pair:
-    """A serving pair as the measurement sees it; `is_back` is None for a bare one."""
+    """A serving pair as the measurement sees it; `is_back` is None for a bare one.
+
+    `client` makes somebody with a request that is being served when the fault comes, or one who
+    comes after it.
+    """
 
     processes: Callable[[int], Sequence[psutil.Process]]
-    client: Callable[[], Client]
+    client: Callable[[When], Client]
     is_back: Callable[[], bool] | None = None
     said: Callable[[], str] = lambda: ""
 
@@ -102,7 +107,7 @@ def suffer(fault: Fault, pair: Pair, limit: float = LIMIT_SECONDS) -> Outcome:
     """Do it, and watch. A frozen process is let go at the end, so that it can be ended."""
     everybody = [*pair.processes(0), *pair.processes(1)]
     hit = victim(pair.processes(fault.rank), fault.part)
-    client = pair.client()
+    client = pair.client(fault.when)
     if fault.when == "serving":
         client.begin()
     hit.send_signal(fault.signum)

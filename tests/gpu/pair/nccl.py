@@ -1,9 +1,11 @@
-"""Two ranks on two GPUs of one host, over NCCL: right, as planned, and dead as they should be.
+"""Two ranks on one host, over NCCL: right, as planned, and dead as they should be.
 
-    ENGINE/bin/python tests/gpu/pair/nccl.py --engine ENGINE --exl DIR --out DIR --together 13
+    ENGINE/bin/python tests/gpu/pair/nccl.py --engine ENGINE --exl DIR --out DIR --together 6
 
 Once over NVLink or shared memory, once with `NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1`, which makes
-the ranks speak over sockets as two hosts do; the deaths are seen over sockets. Steps that are done
+the ranks speak over sockets as two hosts do; the deaths are seen over sockets. With `--links
+sockets` one GPU is enough, which the ranks then take in turns: that shows what is computed and who
+notices what, and nothing of speed. Steps that are done
 are not done again: call it until it prints its result. `--dry-run` says what would run. Exit
 status 1 when something that must hold does not. ENGINE and DIR are those of `tests/gpu/engine.py`.
 """
@@ -27,7 +29,16 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
 import engine as single  # noqa: E402
 import sitting  # noqa: E402
-from deaths import LIMIT_SECONDS, Client, Outcome, Pair, faults, suffer  # noqa: E402
+from deaths import (  # noqa: E402
+    BARE_SECONDS,
+    LIMIT_SECONDS,
+    Client,
+    Outcome,
+    Pair,
+    When,
+    faults,
+    suffer,
+)
 from sitting import Steps, compare, unpacked  # noqa: E402
 
 from glm53ctl.config.schema import Config  # noqa: E402
@@ -37,14 +48,21 @@ from glm53ctl.status.snapshot import gather  # noqa: E402
 from glm53ctl.supervise.local import LocalPair  # noqa: E402
 from glm53ctl.supervise.proctree import descendants  # noqa: E402
 
-COMMAND = "python tests/gpu/pair/nccl.py --engine ENGINE --exl DIR --out DIR --together 13"
-SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
+COMMAND = "python tests/gpu/pair/nccl.py --engine ENGINE --exl DIR --out DIR --together 6"
+SOCKETS = {
+    "NCCL_P2P_DISABLE": "1",
+    "NCCL_SHM_DISABLE": "1",
+    "NCCL_MULTI_RANK_GPU_ENABLE": "1",  # NCCL 2.30: where there is one GPU
+}
 LATE_SECONDS = 30.0
 LONG_TOKENS = 3000
 """Of the request that is cut off."""
 
-LEAN: dict[str, Any] = {"kv": {"bytes": 2 << 30}, "engine": {"verify_overlay": False}}
-"""What dies: all share two GPUs, and the kernels were compared by the steps before."""
+LEAN: dict[str, Any] = {
+    "kv": {"bytes": 1 << 30, "gpu_memory_utilization": 0.05},
+    "engine": {"verify_overlay": False, "enforce_eager": True},
+}
+"""What dies: all share the GPUs, and the kernels were compared by the steps before."""
 
 MODES: dict[str, dict[str, Any]] = {"none": {}, "dflash2": {"spec": {"method": "dflash"}}}
 LINKS: dict[str, dict[str, str]] = {"nvlink": {}, "sockets": SOCKETS}
@@ -55,8 +73,13 @@ class GpuPair(LocalPair):
 
     def start_rank(self, rank: int) -> None:
         """Start one rank that sees one GPU."""
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(rank)
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu_of(rank)
         super().start_rank(rank)
+
+
+def gpu_of(rank: int) -> str:
+    """Return the GPU that a rank is to see: one of its own, where there are two."""
+    return str(rank % len(sitting.devices()))
 
 
 def configured(
@@ -158,7 +181,7 @@ def bare(config: Config, root: Path) -> Iterator[tuple[Pair, str]]:
     processes = []
     for rank in (1, 0):
         plan = plan_rank(config, rank, "lo")
-        environment = launch_env(plan, os.environ | {"CUDA_VISIBLE_DEVICES": str(rank)})
+        environment = launch_env(plan, os.environ | {"CUDA_VISIBLE_DEVICES": gpu_of(rank)})
         with (root / f"bare{rank}.log").open("wb") as log:
             processes.append(
                 subprocess.Popen(
@@ -174,13 +197,14 @@ def bare(config: Config, root: Path) -> Iterator[tuple[Pair, str]]:
             top = (head, worker)[rank]
             return [top, *top.children(recursive=True)]
 
-        yield Pair(of_rank, lambda: _client(url)), url
+        yield Pair(of_rank, lambda when: client_of(url, when)), url
     finally:
         _end(processes)
 
 
-def _client(url: str) -> Client:
-    return LongRequest(url)
+def client_of(url: str, when: When) -> Client:
+    """Return a client of an idle or of a serving pair."""
+    return LongRequest(url) if when == "serving" else NextRequest(url)
 
 
 def _wait_for_health(url: str, processes: list[subprocess.Popen[bytes]]) -> None:
@@ -233,7 +257,7 @@ def supervised(config: Config, path: Path) -> Iterator[tuple[Pair, str]]:
             loss = gather(config).last_loss
             return f"{loss.code}: {loss.message}" if loss else ""
 
-        yield Pair(of_rank, lambda: _client(url), is_back, said), url
+        yield Pair(of_rank, lambda when: client_of(url, when), is_back, said), url
     finally:
         over.set()
         if tender.ident is not None:
@@ -275,14 +299,10 @@ def served(root: Path, engine: Path, name: str) -> dict[str, Any]:
 
 
 def gpu_mib() -> list[int]:
-    """Return the memory in use on each GPU by what was started here."""
+    """Return the memory of a GPU that each process started here uses."""
     ours = {process.pid for process in descendants()}
-    used: dict[str, int] = {}
-    for line in sitting.smi("--query-compute-apps=gpu_uuid,pid,used_memory"):
-        gpu, pid, mib = line.split(", ")
-        if int(pid) in ours:
-            used[gpu] = used.get(gpu, 0) + int(mib)
-    return list(used.values())
+    lines = (line.split(", ") for line in sitting.smi("--query-compute-apps=pid,used_memory"))
+    return [int(mib) for pid, mib in lines if int(pid) in ours]
 
 
 def died(root: Path, engine: Path, name: str) -> dict[str, Any]:
@@ -291,9 +311,9 @@ def died(root: Path, engine: Path, name: str) -> dict[str, Any]:
     fault = next(fault for fault in faults() if name.endswith(f": {fault.name}"))
     if name.startswith("bare"):
         with bare(config, config_path(root, name).parent) as (pair, _):
-            return suffer(fault, pair).row()
+            return suffer(fault, pair, BARE_SECONDS).row()
     with supervised(config, config_path(root, name)) as (pair, _):
-        return suffer(fault, pair).row()
+        return suffer(fault, pair, LIMIT_SECONDS).row()
 
 
 def never(root: Path, engine: Path, name: str) -> dict[str, Any]:
@@ -346,8 +366,17 @@ def do(root: Path, engine: Path, name: str) -> dict[str, Any]:
     return (never if name.startswith("late") else served)(root, engine, name)
 
 
-def result(done: dict[str, dict[str, Any]], links: list[str]) -> dict[str, Any]:
-    """Return what the steps show. Pure: their results in, the file's content out."""
+def result(
+    done: dict[str, dict[str, Any]], links: list[str], own_gpus: bool = True
+) -> dict[str, Any]:
+    """Return what the steps show. Pure: their results in, the file's content out.
+
+    Where ranks take turns on one GPU, times say nothing: no ratio then.
+    """
+
+    def ratio(both: dict[str, Any], one: dict[str, Any]) -> float:
+        return round(float(both["step_ms"] / one["step_ms"]), 4)
+
     alone = {mode: unpacked(done[f"tp1-{mode}"]["answers"]) for mode in MODES}
     found: dict[str, Any] = {"links": {}, "deaths": {}}
     for link in links:
@@ -358,7 +387,7 @@ def result(done: dict[str, dict[str, Any]], links: list[str]) -> dict[str, Any]:
                 "tokens_equal": against.equal,
                 "parted_where_flat": against.flat,
                 "worst_logprob": round(against.worst, 4),
-                "step_ratio": round(both["step_ms"] / done[f"tp1-{mode}"]["step_ms"], 4),
+                "step_ratio": ratio(both, done[f"tp1-{mode}"]) if own_gpus else None,
                 "weight_gib": both["weight_gib"],
                 "alone_weight_gib": done[f"tp1-{mode}"]["weight_gib"],
                 "gpu_mib": both["gpu_mib"],
@@ -372,7 +401,9 @@ def result(done: dict[str, dict[str, Any]], links: list[str]) -> dict[str, Any]:
                 for fault in faults()
             },
         }
-    return found | {"bounds": {"flat": sitting.FLAT, "logprob": sitting.WITHIN}}
+    limits = {"supervised": LIMIT_SECONDS, "bare": BARE_SECONDS}
+    bounds = {"flat": sitting.FLAT, "logprob": sitting.WITHIN, "seconds": limits}
+    return found | {"own_gpus": own_gpus, "bounds": bounds}
 
 
 def failed(found: dict[str, Any]) -> list[str]:
@@ -415,7 +446,8 @@ def main() -> int:
     if missing := [name for name, path in kept.items() if not path.exists()]:
         print(f"{len(missing)} steps are still to do, the next is {missing[0]}")
         return 0
-    found = result({n: json.loads(p.read_text()) for n, p in kept.items()}, given.links)
+    done = {name: json.loads(path.read_text()) for name, path in kept.items()}
+    found = result(done, given.links, own_gpus=len(sitting.devices()) > 1)
     given.out.mkdir(parents=True, exist_ok=True)
     written = sitting.described(COMMAND) | found
     (given.out / "pair.json").write_text(json.dumps(written, indent=1) + "\n")

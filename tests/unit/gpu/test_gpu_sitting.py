@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -264,7 +265,7 @@ def two_ranks():
 
 def test_the_named_process_is_hurt_and_times_are_taken(two_ranks):
     client = Waiting(two_ranks[1][1])
-    pair = deaths.Pair(lambda rank: two_ranks[rank], lambda: client, lambda: client.begun)
+    pair = deaths.Pair(lambda rank: two_ranks[rank], lambda when: client, lambda: client.begun)
     fault = deaths.Fault("worker", 1, deaths.KILL, "serving")
     found = deaths.suffer(fault, pair, limit=5.0)
     assert found.client_knows is not None
@@ -276,7 +277,7 @@ def test_the_named_process_is_hurt_and_times_are_taken(two_ranks):
 
 def test_a_frozen_process_is_let_go_afterwards(two_ranks):
     hit = two_ranks[0][0]
-    pair = deaths.Pair(lambda rank: two_ranks[rank], lambda: Waiting(hit))
+    pair = deaths.Pair(lambda rank: two_ranks[rank], lambda when: Waiting(hit))
     fault = deaths.Fault("main", 0, deaths.STOP, "idle")
     began = time.monotonic()
     found = deaths.suffer(fault, pair, limit=0.3)
@@ -301,9 +302,30 @@ def test_what_the_pair_shows_is_put_together():
     found = nccl.result(done, ["sockets"])
     assert nccl.failed(found) == []
     assert found["links"]["sockets none"]["step_ratio"] == 0.75
+    in_turns = nccl.result(done, ["sockets"], own_gpus=False)
+    assert in_turns["links"]["sockets none"]["step_ratio"] is None
     done["supervised-sockets: kill main of rank 0, idle"] = row | {"back": None}
     done["tp2-sockets-none"] = served | {"answers": OTHER}
     assert nccl.failed(nccl.result(done, ["sockets"])) == [
         "sockets none: other tokens",
         "kill main of rank 0, idle: the pair did not come back",
     ]
+
+
+@pytest.mark.parametrize(("when", "waits"), [("serving", True), ("idle", False)])
+def test_only_a_client_of_a_serving_pair_waits_for_its_first_token(when, waits):
+    """Who comes after the fault gets none, and the watch must begin at once."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = nccl.client_of(f"http://127.0.0.1:{silent.getsockname()[1]}", when)
+        begun = threading.Thread(target=client.begin, daemon=True)
+        begun.start()
+        begun.join(0.5 if waits else 30)
+        assert begun.is_alive() == waits
+    begun.join(30)  # the server is gone: the request has failed
+    assert not begun.is_alive()
+
+
+@pytest.mark.parametrize(("gpus", "seen"), [(2, ["0", "1"]), (1, ["0", "0"])])
+def test_ranks_share_a_gpu_only_where_there_is_one(gpus, seen, monkeypatch):
+    monkeypatch.setattr(sitting, "devices", lambda: ["NVIDIA H200"] * gpus)
+    assert [nccl.gpu_of(rank) for rank in (0, 1)] == seen
