@@ -38,6 +38,7 @@ MEANINGS = {
     "CFG_TIMING": "Two limits of time contradict each other.",
     "CFG_TOOL_PARSER": "Tool calls come back as text: a wrong parser or template.",
     "ENGINE_BUSY": "The engine works; it only looks as if it stood still.",
+    "ENGINE_ERROR": "The engine failed while it started, with an error that is not known here.",
     "ENGINE_FAILED": "The engine ended with an error that has no name of its own here.",
     "ENGINE_WEDGED": "Requests run and nothing moves.",
     "EXECUTE_TIMEOUT": "One step of the engine took longer than vLLM allows.",

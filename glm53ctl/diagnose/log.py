@@ -155,11 +155,16 @@ def explain_lines(lines: Iterable[str], stage: Stage | None = None) -> Finding |
     """Return the cause that a rank's last lines betray; None when they name none.
 
     `stage` is the stage that the lines were printed in. Verdicts that all is well are no cause,
-    and neither are symptoms: that a process died is known to whoever asks.
+    and neither are symptoms, but for the error of a start: that a process died is known to whoever
+    asks.
     """
     reader = LogReader(stage)
     reader.read("", io.BytesIO("\n".join(lines).encode()))
-    causes = [one for one in reader.diagnoses() if one.confidence is not Confidence.SYMPTOM]
+    causes = [
+        one
+        for one in reader.diagnoses()
+        if one.confidence is not Confidence.SYMPTOM or one.finding.code == "ENGINE_ERROR"
+    ]
     for severity in (Severity.FAIL, Severity.WARN):
         for one in causes:
             if one.finding.severity is severity:

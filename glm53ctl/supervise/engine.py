@@ -19,7 +19,7 @@ from glm53ctl.supervise.proctree import descendants, kill_descendants
 
 log = logging.getLogger("glm53ctl")
 
-LAST_LINES = 200
+LAST_LINES = 400
 """Kept of the output: enough for a traceback and what led to it."""
 LAST_COLUMNS = 400
 LOG_BYTES = 64 << 20

@@ -30,6 +30,19 @@ TABLE = (
         "Look at the other node's log of the same minute.",
         confidence=Confidence.SYMPTOM,
     ),
+    # What none of the others knows: the first error of a start is nearest to its cause.
+    Signature(
+        "ENGINE_ERROR",
+        ("Error: ", "Exception: ", "Value error, "),
+        r"(?:^|\) |\] |\w: |ERROR )(?P<error>[A-Za-z_][\w.]*(?:Error|Exception)): "
+        r"(?!Engine core init|WorkerProc init|EngineCore )(?P<text>.*\S)",
+        "the engine failed while it started: {error}: {text}< ({detail})>",
+        "That is the first error of the start and not known here; the traceback above it in "
+        "`glm53ctl logs` says where.",
+        confidence=Confidence.SYMPTOM,
+        also=(r"^\s+Value error, (?P<detail>.*\S)",),
+        stages=frozenset(set(Stage) - {Stage.SERVING}),
+    ),
     Signature(
         "ENGINE_FAILED",
         ("EngineCore encountered a fatal error", "EngineCore failed to start"),

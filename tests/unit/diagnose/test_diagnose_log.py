@@ -81,6 +81,45 @@ def test_lines_without_a_cause_give_none(lines):
     assert explain_lines(lines) is None
 
 
+ROOT = "(Worker_TP0 pid=7) ERROR 11-30 17:40:04 [multiproc_executor.py:812] "
+AFTERWARDS = (
+    "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above."
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "mention"),
+    [
+        ([f"{ROOT}AttributeError: 'Config' object has no attribute 'mhc'"], "attribute 'mhc'"),
+        (["(APIServer pid=1) ModuleNotFoundError: No module named 'glm53_overlay'"], "overlay"),
+        (["RuntimeError: The NVIDIA driver on your system is too old"], "driver"),
+        (
+            ["pydantic_core.ValidationError: 1 validation error", "  Value error, no glm5_next"],
+            "1 validation error (no glm5_next)",
+        ),
+    ],
+)
+def test_an_error_of_a_start_that_nothing_knows_is_said_itself(lines, mention):
+    finding = explain_lines([*lines, AFTERWARDS, f"{ROOT}ValueError: what follows"], Stage.LOAD)
+    assert finding.code == "ENGINE_ERROR"
+    assert mention in finding.message
+
+
+def test_an_error_that_is_known_is_not_said_twice():
+    known = f"{ROOT}ValueError: No available memory for the cache blocks. Try increasing it."
+    finding = explain_lines([known, f"{ROOT}ValueError: what follows"], Stage.KV)
+    assert finding.code == "KV_TOO_SMALL"
+
+
+@pytest.mark.parametrize("line", [AFTERWARDS, f"{ROOT}Exception: WorkerProc initialization failed"])
+def test_what_only_follows_from_an_error_is_no_cause(line):
+    assert explain_lines([line], Stage.LOAD) is None
+
+
+def test_an_error_while_serving_may_be_a_client_s():
+    assert explain_lines([f"{ROOT}ValueError: bad request"], Stage.SERVING) is None
+
+
 def test_a_verdict_that_all_is_well_is_no_cause():
     assert explain_lines(["head:1:1 [0] NCCL INFO Using network IB"]) is None
 
@@ -93,16 +132,16 @@ def test_a_warning_is_named_when_there_is_no_failure():
 
 
 @pytest.mark.parametrize(
-    ("stage", "code"), [(Stage.SERVING, "RANK_IDLE_ABORT"), (Stage.NCCL, None)]
+    ("stage", "code"), [(Stage.SERVING, "RANK_IDLE_ABORT"), (Stage.NCCL, "ENGINE_ERROR")]
 )
 def test_a_line_means_what_it_means_in_its_stage(stage, code):
     finding = explain_lines([IDLE], stage)
-    assert (finding.code if finding else None) == code
+    assert finding.code == code
 
 
 def test_the_stage_is_read_off_the_log(codes_of):
     start = "world_size=2 rank=0 local_rank=0 distributed_init_method=tcp://10.0.0.1:1 backend=nccl"
-    assert codes_of(f"{start}\n{IDLE}") == []
+    assert codes_of(f"{start}\n{IDLE}") == ["ENGINE_ERROR"]
     assert codes_of(f"{start}\nLoading weights took 3 seconds\n{IDLE}") == ["RANK_IDLE_ABORT"]
 
 
@@ -129,11 +168,14 @@ def test_quoted_errors_are_no_errors(codes_of):
 
 @pytest.mark.parametrize(
     ("path", "code"),
-    [("/var/lib/glm53/hf/hub/x", "CACHE_NOT_WRITABLE"), ("/dev/infiniband/uverbs0", None)],
+    [
+        ("/var/lib/glm53/hf/hub/x", "CACHE_NOT_WRITABLE"),
+        ("/dev/infiniband/uverbs0", "ENGINE_ERROR"),
+    ],
 )
 def test_a_device_is_no_cache(codes_of, path, code):
     line = f"PermissionError: [Errno 13] Permission denied: '{path}'"
-    assert codes_of(line) == ([code] if code else [])
+    assert codes_of(line) == [code]
 
 
 def test_secrets_in_evidence_are_hidden():

@@ -32,6 +32,8 @@ FURTHER = [
     "EngineCore encountered a fatal error.",
     "ValueError: Free memory on device cuda:0 (70.00/121.69 GiB) on startup is less than desired "
     "GPU memory utilization (0.85, 103.44 GiB).",
+    "pydantic_core.ValidationError: 1 validation error for ModelConfig",
+    "  Value error, the checkpoint has model type `glm5_next`, which is not known.",
 ]
 """Lines of signatures that no case holds."""
 
