@@ -2,6 +2,8 @@
 
     CUDA_HOME=DIR ENGINE/bin/python tests/gpu/kernels.py OUT
 
+(also `curand.h`, through CPATH if CUDA_HOME has none, and any libcuda.so to link against, through
+LIBRARY_PATH.)
 The first start of an engine builds three of FlashInfer's modules, one of which takes more than six
 minutes on 32 cores; a machine that is lent by the minute should not wait for that. `whole.sh` puts
 what OUT has where FlashInfer looks first.
