@@ -281,7 +281,8 @@ def served(root: Path, engine: Path, name: str) -> dict[str, Any]:
             answers = sitting.ask_all(url)
             step = round(sitting.step_ms(url), 3)
             used = gpu_mib()
-            status = sitting.status_seconds(config_path(root, name))
+            path = config_path(root, name)
+            status = sitting.status_seconds(path) if name == "tp1-none" else None
     finally:
         pair.stop()
     folder = Path(config.paths.state_dir) / "logs"
