@@ -53,7 +53,7 @@ class _Proven(LinearMethodBase):
         """Quantise a layer. Raises OverlayError DENSE_WRONG if the product is not the mode's."""
         if getattr(layer, _QUANTISED, False):
             return
-        weight = cast(torch.Tensor, layer.weight)
+        weight = cast(torch.Tensor, layer.weight).data  # the parameter itself gets another tensor
         done = (self.mode, weight.shape)
         super().process_weights_after_loading(layer)
         if done not in _proven:
