@@ -442,9 +442,12 @@ def graphs_captured(log: str) -> bool:
 def status_seconds(config: Path) -> Any:
     """Return what `glm53ctl status` costs beside a pair that serves (tests/bench/status.py)."""
     command = [sys.executable, "tests/bench/status.py", "--config", str(config)]
+    environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program is compiled
     done = subprocess.run(
-        command, cwd=HERE.parents[1], stdout=subprocess.PIPE, text=True, check=True
-    )
+        command, cwd=HERE.parents[1], env=environment,
+        stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
     return json.loads(done.stdout)
 
 

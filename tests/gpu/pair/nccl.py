@@ -404,7 +404,8 @@ def result(
         }
     limits = {"supervised": LIMIT_SECONDS, "bare": BARE_SECONDS}
     bounds = {"flat": sitting.FLAT, "logprob": sitting.WITHIN, "seconds": limits}
-    return found | {"own_gpus": own_gpus, "bounds": bounds}
+    status = done["tp1-none"]["status"]
+    return found | {"own_gpus": own_gpus, "status": status, "bounds": bounds}
 
 
 def failed(found: dict[str, Any]) -> list[str]:

@@ -294,7 +294,7 @@ def test_a_rank_without_a_worker_is_said(two_ranks):
 def test_what_the_pair_shows_is_put_together():
     served = {
         "answers": sitting.packed([answer(("a", LIKELY))]), "step_ms": 4.0, "weight_gib": [2.0],
-        "gpu_mib": [10], "graphs": True,
+        "gpu_mib": [10], "graphs": True, "status": None,
     }  # fmt: skip
     row = {"client_knows": 1.0, "both_gone": 2.0, "back": 3.0}
     done = {name: served if name.startswith("tp") else row for name in nccl.plan(["sockets"])}
