@@ -298,7 +298,7 @@ def test_many_outputs_are_looked_at_in_parts(monkeypatch):
 
 
 class Online(routing.LinearMethodBase):
-    """Stands in for vLLM's online method: the weight is replaced by another of another shape."""
+    """Stands in for vLLM's online method: the parameter stays, and holds another tensor."""
 
     factor = 1.0
 
@@ -307,7 +307,7 @@ class Online(routing.LinearMethodBase):
 
     def process_weights_after_loading(self, layer):
         if not getattr(layer, routing._QUANTISED, False):
-            layer.weight = torch.nn.Parameter(reference.mxfp4(layer.weight).T, requires_grad=False)
+            layer.weight.data = reference.mxfp4(layer.weight).T
             setattr(layer, routing._QUANTISED, True)
 
     def apply(self, layer, x, bias=None):
