@@ -56,14 +56,14 @@ def _in_engine() -> None:
         OOM_SCORE.write_text(OOM_FIRST)
 
 
-def _start(argv: list[str]) -> int:
-    engine = subprocess.Popen(
+def _start(argv: list[str]) -> subprocess.Popen[bytes]:
+    """Start the engine. Dropped, the object would collect one that has ended by then: unseen."""
+    return subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=_in_engine,  # safe: this program has one thread
     )
-    return engine.pid
 
 
 class _Wakeups:
@@ -106,8 +106,8 @@ def main(channel: int, argv: list[str]) -> NoReturn:
     except OSError as error:
         _report(channel, "exit", 127, error.strerror or error)
         sys.exit(0)
-    _report(channel, "started", engine)
-    segments = _watch(engine, wakeups, channel)
+    _report(channel, "started", engine.pid)
+    segments = _watch(engine.pid, wakeups, channel)
     _report(channel, "left", *kill_descendants(KILL_DEADLINE_SECONDS, segments))
     sys.exit(0)
 

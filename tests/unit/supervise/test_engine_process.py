@@ -85,6 +85,34 @@ def test_an_end_is_told(marker, tmp_path):
     asyncio.run(scenario())
 
 
+LATE = """
+import os, subprocess, sys
+
+class Late(subprocess.Popen):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+
+subprocess.Popen = Late
+from glm53ctl.supervise import guard
+guard.main(int(sys.argv[1]), sys.argv[2:])
+"""
+"""The guard, held up until the engine that it has started has ended."""
+
+
+def test_an_engine_that_ends_before_its_guard_looks_is_noticed():
+    reports, channel = os.pipe()
+    command = [sys.executable, "-c", LATE, str(channel), "/bin/sh", "-c", "exit 3"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(channel,)) as guard:
+        os.close(channel)
+        try:
+            guard.wait(DEADLINE)
+        finally:
+            guard.stdin.close()
+    with open(reports, "rb") as told:
+        assert b"exit 3\n" in told.read()
+
+
 def test_end_leaves_nothing_of_an_unruly_tree(marker, tmp_path):
     async def scenario():
         engine = await start(UNRULY, marker, tmp_path / "log")
