@@ -53,12 +53,14 @@ class _Proven(LinearMethodBase):
         """Quantise a layer. Raises OverlayError DENSE_WRONG if the product is not the mode's."""
         if getattr(layer, _QUANTISED, False):
             return
-        weight = cast(torch.Tensor, layer.weight).data  # the parameter itself gets another tensor
-        done = (self.mode, weight.shape)
+        weight = cast(torch.Tensor, layer.weight)
+        kind = (self.mode, weight.shape)
+        # Of the tensor: the parameter itself is given another. Kept only where it is needed.
+        before = None if kind in _proven else weight.data
         super().process_weights_after_loading(layer)
-        if done not in _proven:
-            self._prove(layer, weight)
-            _proven.add(done)
+        if before is not None:
+            self._prove(layer, before)
+            _proven.add(kind)
 
     def _prove(self, layer: torch.nn.Module, weight: torch.Tensor) -> None:
         prefix = str(getattr(layer, "prefix", "a projection"))

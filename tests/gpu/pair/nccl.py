@@ -5,9 +5,9 @@
 Once over NVLink or shared memory, once with `NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1`, which makes
 the ranks speak over sockets as two hosts do; the deaths are seen over sockets. With `--links
 sockets` one GPU is enough, which the ranks then take in turns: that shows what is computed and who
-notices what, and nothing of speed. Steps that are done
-are not done again: call it until it prints its result. `--dry-run` says what would run. Exit
-status 1 when something that must hold does not. ENGINE and DIR are those of `tests/gpu/engine.py`.
+notices what, and nothing of speed. Steps that are done are not done again: call it until it prints
+its result. `--dry-run` says what would run. Exit status 1 when something that must hold does not.
+ENGINE and DIR are those of `tests/gpu/engine.py`.
 """
 
 import contextlib
