@@ -20,7 +20,8 @@ for _signature in SIGNATURES:
     for _text in _signature.literals:
         _BY_LITERAL.setdefault(_text, []).append(_signature)
 _LITERALS = frozenset(text.encode() for text in _BY_LITERAL)
-_ALWAYS = frozenset(text.encode() for text in (*MILESTONES, *PROGRESS, METRICS_LINE))
+_UNTIL = {text for signature in SIGNATURES for text in signature.until}
+_ALWAYS = frozenset(text.encode() for text in (*MILESTONES, *PROGRESS, METRICS_LINE, *_UNTIL))
 _ORDER = {id(signature): place for place, signature in enumerate(SIGNATURES)}
 
 
@@ -31,6 +32,7 @@ class _Seen:
     groups: dict[str, str] = field(default_factory=dict)
     evidence: list[str] = field(default_factory=list)
     stage: Stage | None = None
+    log: str = ""
     main: bool = False
     further: set[int] = field(default_factory=set)
 
@@ -68,9 +70,17 @@ class LogReader:
             story.feed(line)
             if METRICS_LINE in line:
                 self._acceptance.feed(line)
-            self._match(line, story.stage or self._stage)
+            for text in _UNTIL:
+                if text in line:
+                    self._forget(name, text)
+            self._match(name, line, story.stage or self._stage)
 
-    def _match(self, line: str, stage: Stage | None) -> None:
+    def _forget(self, name: str, text: str) -> None:
+        for place in [place for place, seen in self._seen.items() if seen.log == name]:
+            if text in SIGNATURES[place].until:
+                del self._seen[place]
+
+    def _match(self, name: str, line: str, stage: Stage | None) -> None:
         touched = {
             _ORDER[id(signature)]
             for text, signatures in _BY_LITERAL.items()
@@ -92,6 +102,7 @@ class LogReader:
                 # A line betrays one cause, the first in the table.
                 claimed = not signature.needs_also
                 seen.main = True
+                seen.log = seen.log or name
                 seen.stage = seen.stage or stage
                 seen.add(line, groups_of(found))
 

@@ -31,8 +31,9 @@ class Signature:
     `literals` are fixed texts; every line that counts holds at least one, which makes reading
     fast. `pattern` is searched in such a line; `also` are patterns of further lines that add
     groups and evidence, and must be seen too when `needs_also` is set. `when` looks at the groups.
-    `stages` are the stages of the start in which the line means this (empty: any). `message` and
-    `fix` are templates over the groups (see `fill`).
+    `stages` are the stages of the start in which the line means this (empty: any), `until` texts of
+    later lines of the same log by which it meant nothing. `message` and `fix` are templates over
+    the groups (see `fill`).
     """
 
     code: str
@@ -45,6 +46,7 @@ class Signature:
     also: tuple[str, ...] = ()
     needs_also: bool = False
     stages: frozenset[Stage] = frozenset()
+    until: tuple[str, ...] = ()
     when: Callable[[Groups], bool] | None = None
 
     @cached_property

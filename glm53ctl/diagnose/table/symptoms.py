@@ -42,6 +42,7 @@ TABLE = (
         confidence=Confidence.SYMPTOM,
         also=(r"^\s+Value error, (?P<detail>.*\S)",),
         stages=frozenset(set(Stage) - {Stage.SERVING}),
+        until=("Application startup complete", "Avg generation throughput"),
     ),
     Signature(
         "ENGINE_FAILED",

@@ -120,6 +120,26 @@ def test_an_error_while_serving_may_be_a_client_s():
     assert explain_lines([f"{ROOT}ValueError: bad request"], Stage.SERVING) is None
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(APIServer pid=1) INFO:     Application startup complete.",
+        "(APIServer pid=1) INFO 11-30 18:30:55 [loggers.py:335] Engine 000: Avg prompt throughput: "
+        "0.0 tokens/s, Avg generation throughput: 13.0 tokens/s",
+    ],
+)
+def test_an_engine_that_goes_on_did_not_fail(codes_of, line):
+    error = f"{ROOT}ImportError: cannot import name 'what_is_not_needed'"
+    assert codes_of(f"{error}\n{line}") == []
+    assert codes_of(f"{line}\n{error}") == ["ENGINE_ERROR"]
+
+
+def test_another_log_does_not_unsay_it():
+    error, goes_on = f"{ROOT}ImportError: no", "INFO:     Application startup complete."
+    found = explain([Exhibit.of("rank1.log", error), Exhibit.of("rank0.log", goes_on)])
+    assert [one.finding.code for one in found] == ["ENGINE_ERROR"]
+
+
 def test_a_verdict_that_all_is_well_is_no_cause():
     assert explain_lines(["head:1:1 [0] NCCL INFO Using network IB"]) is None
 
