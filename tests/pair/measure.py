@@ -18,7 +18,7 @@ MEND_SECONDS = 20.0
 WATCH_SECONDS = 45.0
 """How long a fault that the world does not mend is watched for what the side does."""
 SERVE_SECONDS = 120.0
-"""How long after the mending a side may take to serve; later counts as never."""
+"""How long after the fault, or its mending, a side may take to serve; later counts as never."""
 CALM_SECONDS = 10.0
 """How long a pair that ought not to be touched by a fault is watched."""
 
@@ -90,7 +90,7 @@ def measure(side: Side, fault: Fault, serve_seconds: float = SERVE_SECONDS) -> M
             said = _refusal(side, fault, unix) or said
         fault.mend(side)
         since = at if fault.mend is nothing else time.monotonic()
-        serving = _serving(side, serve_seconds, since)
+        serving = _serving(side, since + serve_seconds - time.monotonic(), since)
     if fault.follows != "refuse":
         said = side.said(unix)
     left = 0

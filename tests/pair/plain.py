@@ -103,9 +103,10 @@ class PlainPair(Side):
         return False
 
     def start_anew(self) -> None:
-        """Restart both, the worker first."""
+        """Restart both, the worker first; one that hangs is not waited for."""
         for rank in (1, 0):
-            self.hosts[rank].exec("systemctl", "reset-failed", self.unit_name(rank), check=False)
+            for order in (("kill", "-s", "KILL"), ("reset-failed",)):
+                self.hosts[rank].exec("systemctl", *order, self.unit_name(rank), check=False)
             self.hosts[rank].exec("systemctl", "restart", self.unit_name(rank), timeout=120)
 
 
