@@ -29,7 +29,8 @@ def whole():
 def test_a_cut_by_outputs_gives_the_outputs_side_by_side(whole, ranks):
     spec, tensors, x = whole
     outputs = [linear(x, *part, "mcg") for _, part in parts(tensors, spec, "n", ranks)]
-    assert torch.equal(torch.cat(outputs, 1), linear(x, *tensors, "mcg"))
+    found = torch.cat(outputs, 1)  # a narrower product may be added up in another order
+    testing.assert_close(found, linear(x, *tensors, "mcg"), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
