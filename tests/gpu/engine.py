@@ -93,6 +93,11 @@ def serve(root: Path, engine: Path, name: str) -> dict[str, Any]:
     }
 
 
+def do(root: Path, engine: Path, name: str) -> dict[str, Any]:
+    """Do one step by its name."""
+    return expect(root) if name == EXPECTED else serve(root, engine, name)
+
+
 def prepare(root: Path, engine: Path, sources: Path) -> dict[str, Any]:
     """Build exllamav3's kernels into the engine, and beside that write the checkpoints."""
     import extension
@@ -166,7 +171,7 @@ def result(done: dict[str, dict[str, Any]]) -> dict[str, Any]:
         }
 
     def ratio(name: str) -> float:
-        return round(float(done[name]["step_ms"] / base["step_ms"]), 4)
+        return sitting.step_ratio(done[name], base)
 
     twin = pairs["dense_twin"]
     return {
@@ -219,12 +224,7 @@ def main() -> int:
             sitting.together(__file__, sitting.shared(given), asked, given.together)
         else:
             for name in asked:
-                steps.run(
-                    name,
-                    lambda name=name: (
-                        expect(root) if name == EXPECTED else serve(root, given.engine, name)
-                    ),
-                )
+                steps.run(name, lambda name=name: do(root, given.engine, name))
     kept = {name: steps.folder / f"{name}.json" for name in STEPS}
     if missing := [name for name, path in kept.items() if not path.exists()]:
         print(f"still to run: {' '.join(missing)}")

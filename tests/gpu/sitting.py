@@ -416,6 +416,11 @@ def step_ms(url: str, tokens: int = 192) -> float:
     return took * 1000 / (drafts or tokens - 1)
 
 
+def step_ratio(run: Mapping[str, Any], base: Mapping[str, Any]) -> float:
+    """Return how long a decode step of one run takes, as a multiple of another's."""
+    return round(float(run["step_ms"] / base["step_ms"]), 4)
+
+
 def prefix_hit(url: str) -> bool:
     """Say whether the second of two long prompts that begin alike is found in the cache.
 

@@ -136,13 +136,14 @@ def write(
     config = make_config(layout, tokenizer)
     whole = layout in MODEL_TYPES
     native = _native(config, seed, whole)
-    scales = {"down_proj": _share(config)} if whole else {}
     packed: Tensors = {}
     dense: Tensors = {}
     generator = torch.Generator().manual_seed(seed)
     for prefix in _sparse_layers(native):
         for name, k, n in _projections(f"{prefix}.experts", config):
-            scale = config.initializer_range * scales.get(name.rpartition(".")[2], 1.0)
+            scale = config.initializer_range
+            if whole and name.endswith("down_proj"):
+                scale *= _share(config)  # as `steady` has it
             trellis, suh, svh = random(k, n, BITS, scale, generator)
             packed |= {f"{name}.trellis": trellis, f"{name}.suh": suh, f"{name}.svh": svh}
             if CODEBOOK in MARKED:

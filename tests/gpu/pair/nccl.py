@@ -374,23 +374,19 @@ def result(
 
     Where ranks take turns on one GPU, times say nothing: no ratio then.
     """
-
-    def ratio(both: dict[str, Any], one: dict[str, Any]) -> float:
-        return round(float(both["step_ms"] / one["step_ms"]), 4)
-
     alone = {mode: unpacked(done[f"tp1-{mode}"]["answers"]) for mode in MODES}
     found: dict[str, Any] = {"links": {}, "deaths": {}}
     for link in links:
         for mode in MODES:
-            both = done[f"tp2-{link}-{mode}"]
+            both, one = done[f"tp2-{link}-{mode}"], done[f"tp1-{mode}"]
             against = compare(alone["none"], unpacked(both["answers"]))
             found["links"][f"{link} {mode}"] = {
                 "tokens_equal": against.equal,
                 "parted_where_flat": against.flat,
                 "worst_logprob": round(against.worst, 4),
-                "step_ratio": ratio(both, done[f"tp1-{mode}"]) if own_gpus else None,
+                "step_ratio": sitting.step_ratio(both, one) if own_gpus else None,
                 "weight_gib": both["weight_gib"],
-                "alone_weight_gib": done[f"tp1-{mode}"]["weight_gib"],
+                "alone_weight_gib": one["weight_gib"],
                 "gpu_mib": both["gpu_mib"],
                 "graphs": both["graphs"],
             }
