@@ -43,7 +43,9 @@ in between.
 A scrape costs 20 ms of processor time on the demo pair's host (one core of a virtual Xeon): 8 ms
 here, 9 ms in vLLM for its own metrics, 3 ms in the supervisors (`tests/bench/scrape.py`). What NVML
 adds is unproven on GB10. At rest the head's four daemons together took 0.91 % of such a core over
-45 s and 110 MiB of memory (`make bench-idle`).
+45 s and 110 MiB of memory (`make bench-idle`). `glm53ctl status` beside a server that is ready
+takes 0.29 s, 0.26 with `--json` (medians of 15 on 16 cores of an Intel Xeon with an H200; 0.31 to
+0.40 s on the demo pair's host, whose two cores run the engines as well; `tests/bench/status.py`).
 
 | metric | kind | labels | meaning |
 |---|---|---|---|
