@@ -3,7 +3,7 @@
 Each round has the faults in another random order, which its number decides: one pair lives through
 all of them, so that this is a soak as well. A run goes on where an earlier one ended: each
 measurement is written down at once, and what has its repeats already is left out. `--minutes` ends
-it in time. The page is made of results.json alone.
+it in time. Page and picture are made of results.json alone.
 """
 
 import argparse
@@ -28,12 +28,14 @@ from glm53ctl.demo.run import DemoFiles
 from .bed import CHECKOUT, Bed, BedError, Product
 from .faults import BY_NAME, FAULTS, Fault
 from .measure import CLIENT_SECONDS, MEND_SECONDS, SERVE_SECONDS, measure
+from .picture import draw
 from .plain import PlainPair
 from .serving import HASTE, ServingPair, demo_settings, running
 from .side import Side
 
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = CHECKOUT / "docs/reliability.md"
+PICTURE = PAGE.with_suffix(".svg")
 SIDES: tuple[type[Side], ...] = (ServingPair, PlainPair)
 REPEATS = 5
 FIELDS = ("detect_s", "stopped_s", "serving_s")
@@ -182,7 +184,10 @@ takes is unproven on GB10.
 Rounds would mostly wait for some settings. These are the rounds', in brackets an owner's:
 {haste}.
 An owner's pair takes that much longer where one of them decides. Above all it sits out a silent
-cable for a minute and a half, because requests survive that.
+cable for a minute and a half, because requests survive that (`tests/pair/test_fabric.py`): the four
+breaks of a rail below would cost it what they cost the plain units.
+
+![What both sides make of the same faults](reliability.svg)
 
 | fault | noticed: glm53 | plain | stopped: glm53 | plain | serving: glm53 | plain | repeats |
 |---|---|---|---|---|---|---|---|
@@ -271,7 +276,9 @@ def main(arguments: list[str]) -> int:
                 time.monotonic() + chosen.minutes * 60,
             )
         )
-    PAGE.write_text(page(read()))
+    results = read()
+    PAGE.write_text(page(results))
+    draw(results, PICTURE)
     print(f"see {PAGE.relative_to(CHECKOUT)}; client's patience {CLIENT_SECONDS:.0f} s")
     return 0
 

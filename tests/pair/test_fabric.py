@@ -4,6 +4,8 @@ Most of it needs no engine: a start that is refused never comes to one. The last
 serve, and breaks what can break under it.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from waiting import wait_for
 
@@ -12,6 +14,7 @@ from glm53ctl.facts.node import NodeFacts
 from glm53ctl.status.snapshot import assemble
 
 from .bed import CHECKOUT, RAIL1, RAIL2, WORKER
+from .conftest import SILENCE_SECONDS
 from .faults import BY_NAME
 from .serving import ServingPair
 
@@ -195,6 +198,16 @@ def test_what_changes_under_a_serving_pair_is_named_and_a_second_rail_costs_noth
         wait_for(lambda rank=rank: told(pair, rank) == (), "a clean status", NAMED_SECONDS)
     assert pair.until_ready().epoch == before.epoch
     assert pair.ask() == pair.config.canary.expect
+
+    # A cable that is back before the pair's patience ends costs a request its time, no more.
+    with ThreadPoolExecutor() as client:
+        network.pull(RAIL1)
+        answer = client.submit(pair.ask)
+        with pytest.raises(TimeoutError):
+            answer.result(timeout=SILENCE_SECONDS / 2)
+        pair.bed.heal()
+        assert answer.result() == pair.config.canary.expect
+    assert pair.until_ready().epoch == before.epoch
 
     network.swap(WORKER)
     for rank in (0, 1):
