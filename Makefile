@@ -25,7 +25,7 @@ COMPILE = $(TOOL)/uv pip compile --quiet --generate-hashes --no-annotate --no-he
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test lint types unit cases pair-smoke pair-table rdma plan-table bench bench-idle bench-weights lock clean help overlay-test api-contract exl3-parity nix wheels
+.PHONY: setup demo test lint types unit cases pair-smoke pair-table rdma plan-table bench bench-idle bench-weights generated page-shots lock clean help overlay-test api-contract exl3-parity nix wheels
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -75,6 +75,15 @@ pair-table: setup ## all faults on both sides in random rounds, what is missing 
 
 rdma: $(TOOL_READY) ## two virtual machines with soft-RoCE: the fabric's facts against real verbs (QEMU)
 	@$(TESTS) -m tests.rdma $(ARGS)
+
+generated: $(TOOL_READY) ## write anew what is made from the sources (CONTRIBUTING.md lists it)
+	@$(TOOL)/python -m glm53ctl.codes
+	@$(TOOL)/python -m glm53ctl.config.knobs
+	@$(TOOL)/python -m glm53ctl.exporter.page
+	@$(TESTS) -m tests.pair.table --page
+	@GLM53_UPDATE_GOLDEN=1 $(TOOL)/python -m pytest -q tests/unit/test_readme.py \
+		tests/unit/plan/test_plan_golden.py \
+		tests/nix/test_nix_rules.py::test_nix_knows_the_configuration_as_it_is
 
 plan-table: $(TOOL_READY) ## what `plan` predicts against every published figure
 	@$(TOOL)/python -m glm53ctl.budget.published
