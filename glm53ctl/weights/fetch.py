@@ -1,19 +1,13 @@
 """Make a set complete: from the Hub, or on a worker from the head. Never a good byte twice."""
 
 import os
-import queue
-import random
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
-from glm53ctl.backoff import doubled
-from glm53ctl.errors import UserError
 from glm53ctl.findings import Finding, Severity
 from glm53ctl.weights.hub import Source
 from glm53ctl.weights.layout import INCOMPLETE, WeightSet
@@ -27,60 +21,16 @@ from glm53ctl.weights.manifest import (
     write_lock,
 )
 from glm53ctl.weights.manifest import with_pins as _with_pins
+from glm53ctl.weights.patience import Patience, Rules, SourceError, refuse
 from glm53ctl.weights.progress import Activity, Meter, Watcher
 from glm53ctl.weights.record import RecordBook, change
-from glm53ctl.weights.transfer import (
-    MAX_SOCKET_SECONDS,
-    HttpRefusedError,
-    Receiver,
-    Throttle,
-    TransferError,
-    disk_refuses,
-    judge_os_error,
-)
-from glm53ctl.weights.verdicts import (
-    PAUSE_JITTER,
-    RESERVE_BYTES,
-    judge_owner,
-    judge_space,
-    judge_stall,
-    pause_seconds,
-)
+from glm53ctl.weights.streams import Streams
+from glm53ctl.weights.transfer import disk_refuses, judge_os_error
+from glm53ctl.weights.verdicts import judge_owner, judge_space
 from glm53ctl.weights.verify import verify_files
 
-T = TypeVar("T")
-
-TICK_SECONDS = 0.5
-STALLS_MAX = 3
 LISTING_ATTEMPTS = 3
 """For the question what there is: nothing is lost by giving up soon and asking again later."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """How patient and how greedy a transfer is."""
-
-    streams: int = 8
-    stall_seconds: float = 120.0
-    reserve_bytes: int = RESERVE_BYTES
-    rate: float | None = None
-    attempts: int = 6
-    """Failures in a row, without a byte gained, after which a source is given up."""
-    backoff_seconds: float = 1.0
-    backoff_max_seconds: float = 60.0
-
-
-@dataclass
-class _SourceError(Exception):
-    """One source cannot give the set; the next one may."""
-
-    finding: Finding
-
-
-def refuse(finding: Finding) -> UserError:
-    """Return a finding as the error that ends a command."""
-    place = f"{finding.where}: " if finding.where else ""
-    return UserError(finding.code, f"{place}{finding.message}", finding.fix, exit_code=1)
 
 
 # --- the manifest --------------------------------------------------------------------------------
@@ -92,7 +42,7 @@ def lock_from(weight_set: WeightSet, source: Source) -> Manifest:
     offered = _with_pins(source.listing(), pin).model_copy(update={"revision": weight_set.revision})
     problems = check(offered, pin)
     if problems:
-        raise _SourceError(problems[0])
+        raise SourceError(problems[0])
     return offered
 
 
@@ -100,7 +50,7 @@ def require_match(locked: Manifest, offered: Manifest) -> None:
     """Refuse a source that has other bytes than the lock says."""
     wrong = differences(locked, offered)
     if wrong:
-        raise _SourceError(
+        raise SourceError(
             Finding(
                 code="FETCH_REPO_DIFFERS",
                 severity=Severity.WARN,
@@ -125,7 +75,10 @@ class Fetch:
     stop: threading.Event = field(default_factory=threading.Event)
     refresh: bool = False
     """Ask the source even when everything is here."""
-    paused_until: float = 0.0
+    patience: Patience = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.patience = Patience(self.rules, self.weight_set.directory, self.watcher)
 
     def run(self) -> Manifest:
         """Bring what is missing and return the manifest of the complete set.
@@ -150,7 +103,7 @@ class Fetch:
         for number, source in enumerate(self.sources, 1):
             try:
                 return action(source, number == len(self.sources))
-            except _SourceError as error:
+            except SourceError as error:
                 if number == len(self.sources) or self.stop.is_set():
                     raise refuse(error.finding) from None
                 self.watcher.tell(error.finding)
@@ -198,7 +151,7 @@ class Fetch:
             return lock_from(self.weight_set, source)
 
         attempts = min(self.rules.attempts, LISTING_ATTEMPTS)
-        return self.patiently(source, ask, lambda: False, self.stop, attempts)
+        return self.patience.until_done(source, ask, lambda: False, self.stop, attempts)
 
     def _bring(self, source: Source, manifest: Manifest, *, may_switch: bool) -> None:
         """Fetch every file that is not here and right."""
@@ -211,7 +164,7 @@ class Fetch:
             if entry not in missing:
                 meter.at(entry.path, entry.size)
                 meter.finish_file()
-        _Streams(self, source, missing, book, meter, may_switch).run()
+        Streams(self.patience, source, missing, book, meter, self.stop, may_switch).run()
 
     def _require_space(self, manifest: Manifest, missing: Sequence[Entry]) -> None:
         directory = self.weight_set.directory
@@ -231,188 +184,6 @@ class Fetch:
         )
         if problem is not None:
             raise refuse(problem)
-
-    def patiently(
-        self,
-        source: Source,
-        action: Callable[[], T],
-        gained: Callable[[], bool],
-        halt: threading.Event,
-        attempts: int,
-    ) -> T:
-        """Do it until it works; what is not worth another try is raised.
-
-        `halt` ends every pause. `gained` says whether bytes arrived since it was last asked:
-        attempts count only when none did, so that a bad line that moves at all gets there.
-        """
-        failures = 0
-        while True:
-            wait = 0.0
-            try:
-                return action()
-            except HttpRefusedError as error:
-                finding = source.judge(error.status, error.headers)
-                if error.redirected and finding.code != "FETCH_RATE_LIMITED":
-                    finding = _storage(source, error.status)  # a signed address that ran out
-                if finding.code == "FETCH_RATE_LIMITED":
-                    self.watcher.tell(finding)
-                    jitter = random.uniform(1.0, PAUSE_JITTER)  # noqa: S311
-                    wait = pause_seconds(error.headers) * jitter
-                    self.paused_until = max(self.paused_until, time.monotonic() + wait)
-                    if halt.wait(wait):
-                        raise _SourceError(finding) from None
-                    continue
-                if finding.severity is Severity.FAIL:
-                    raise refuse(finding) from None
-                if finding.code == "FETCH_BAD_TOKEN" and source.drop_token():
-                    self.watcher.tell(finding)
-                    continue
-                if finding.code != "FETCH_FAILED":
-                    raise _SourceError(finding) from None
-                if error.status == 503:
-                    wait = pause_seconds(error.headers, default=0.0)
-            except TransferError as error:
-                finding = error.finding
-            except TimeoutError as error:
-                finding = _network(source, error)
-                failures -= 1  # the stall clock judges silence, over all streams
-            except OSError as error:
-                finding = judge_os_error(error, str(self.weight_set.directory)) or _network(
-                    source, error
-                )
-                if finding.severity is Severity.FAIL:
-                    raise refuse(finding) from None
-            failures = 0 if gained() else failures + 1
-            if halt.is_set() or failures >= attempts:
-                raise _SourceError(finding)
-            if finding.code == "FETCH_WRONG_BYTES" and failures > 1:
-                raise _SourceError(finding)
-            halt.wait(max(wait, self._backoff(failures)))
-
-    def _backoff(self, failures: int) -> float:
-        rules = self.rules  # after a gain as well there is a pause
-        return doubled(rules.backoff_seconds, rules.backoff_max_seconds, max(failures, 1))
-
-
-class _Streams:
-    """The threads that fetch, and the watch over them."""
-
-    def __init__(
-        self,
-        fetch: Fetch,
-        source: Source,
-        missing: Sequence[Entry],
-        book: RecordBook,
-        meter: Meter,
-        may_switch: bool,
-    ) -> None:
-        self.fetch, self.source, self.book, self.meter = fetch, source, book, meter
-        self.may_switch = may_switch
-        self.directory = fetch.weight_set.directory
-        self.todo: queue.SimpleQueue[Entry] = queue.SimpleQueue()
-        # Small ones first: a wrong tokenizer is found before 176 GB and not after.
-        for entry in sorted(missing, key=lambda entry: entry.size):
-            self.todo.put(entry)
-        self.names = [entry.path for entry in missing]
-        self.abort = threading.Event()
-        self.error: BaseException | None = None
-        self.receiver = Receiver(
-            self.directory,
-            source.opener,
-            meter.at,
-            self.abort,
-            Throttle(fetch.rules.rate),
-            min(MAX_SOCKET_SECONDS, fetch.rules.stall_seconds),
-        )
-
-    def run(self) -> None:
-        """Fetch everything; raise the first error that ends the run."""
-        count = min(self.fetch.rules.streams, len(self.names))
-        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        try:
-            self._watch(threads)
-        except BaseException as error:
-            self._end(error)
-            raise
-        finally:
-            self.abort.set()
-            for thread in threads:
-                thread.join()
-        if self.error is not None:
-            raise self.error
-        if not self.todo.empty():  # every thread was between two files when the stop came
-            raise _SourceError(_stopped())
-
-    def _end(self, error: BaseException) -> None:
-        self.error = self.error or error
-        self.abort.set()
-
-    def _work(self) -> None:
-        try:
-            while not self.abort.is_set():
-                try:
-                    entry = self.todo.get_nowait()
-                except queue.Empty:
-                    return
-                self._one(entry)
-        except BaseException as error:  # handed to the watching thread, which raises it
-            self._end(error)
-
-    def _one(self, entry: Entry) -> None:
-        before = self._size(entry.path)
-
-        def gained() -> bool:
-            nonlocal before
-            now = self._size(entry.path)
-            more, before = now > before, now
-            return more
-
-        def receive() -> None:
-            if self.abort.is_set():
-                raise TransferError(_stopped())
-            state = self.receiver.receive(entry, self.source.request(entry.path))
-            self.book.add(entry.path, state)
-            self.meter.at(entry.path, entry.size)
-            self.meter.finish_file()
-
-        self.fetch.patiently(self.source, receive, gained, self.abort, self.fetch.rules.attempts)
-
-    def _size(self, path: str) -> int:
-        for name in (path, f"{path}{INCOMPLETE}"):
-            try:
-                return os.stat(self.directory / name).st_size
-            except OSError:
-                continue
-        return 0
-
-    def _watch(self, threads: Sequence[threading.Thread]) -> None:
-        """Show the progress, and judge stalls by the bytes on the disk."""
-        samples: list[tuple[float, int]] = []
-        stalls = 0
-        while any(thread.is_alive() for thread in threads):
-            if self.fetch.stop.is_set():
-                self.abort.set()
-            for thread in threads:
-                thread.join(TICK_SECONDS / len(threads))
-            self.fetch.watcher.show(self.meter.progress())
-            size = sum(map(self._size, self.names))
-            if samples and samples[-1][1] != size:
-                samples, stalls = [], 0
-            if time.monotonic() < self.fetch.paused_until:
-                samples = []  # the Hub asked for this silence
-            samples = [*samples[:1], (time.monotonic(), size)]
-            finding = judge_stall(samples, stalls, limit=self.fetch.rules.stall_seconds)
-            if finding is None or self.abort.is_set():
-                continue
-            stalls, samples = stalls + 1, []
-            if finding.severity is Severity.FAIL:
-                raise refuse(finding)
-            if stalls == STALLS_MAX - 1 and self.may_switch:
-                raise _SourceError(finding)
-            self.fetch.watcher.tell(finding)
-        self.fetch.watcher.show(self.meter.progress())
 
 
 def missing_files(
@@ -455,28 +226,6 @@ def _unverified(
         book.drop(entry.path)
         (unsure if path.exists() else missing).append(entry)
     return missing, unsure
-
-
-def _storage(source: Source, status: int) -> Finding:
-    return Finding(
-        code="FETCH_FAILED",
-        severity=Severity.WARN,
-        message=f"the storage behind {source.name} answered {status}.",
-        fix="The fetch asks the Hub for a new address.",
-    )
-
-
-def _network(source: Source, error: OSError) -> Finding:
-    return Finding(
-        code="FETCH_FAILED",
-        severity=Severity.WARN,
-        message=f"{source.name}: {error or type(error).__name__}.",
-        fix="Look at the network; the fetch tries again and goes on where it stopped.",
-    )
-
-
-def _stopped() -> Finding:
-    return Finding(code="FETCH_FAILED", severity=Severity.WARN, message="the fetch was stopped.")
 
 
 def disk_finding(error: OSError, directory: Path) -> Finding:

@@ -13,8 +13,9 @@ from glm53ctl.facts.here import rank_here, require_rank
 from glm53ctl.findings import Finding
 from glm53ctl.supervise.notify import Notifier
 from glm53ctl.supervise.secrets import pair_token
-from glm53ctl.weights.fetch import disk_finding, refuse
+from glm53ctl.weights.fetch import disk_finding
 from glm53ctl.weights.layout import WeightSet, weight_sets
+from glm53ctl.weights.patience import refuse
 from glm53ctl.weights.progress import STALE_SECONDS, Progress, clear_progress, write_progress
 from glm53ctl.weights.serve import WeightServer
 from glm53ctl.weights.state import judge_set

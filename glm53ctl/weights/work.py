@@ -15,11 +15,12 @@ from glm53ctl.findings import Finding, Severity
 from glm53ctl.plan import SecretSource
 from glm53ctl.plan.credentials import read_secret
 from glm53ctl.supervise.secrets import pair_token
-from glm53ctl.weights.fetch import Fetch, Rules, disk_finding, refuse
+from glm53ctl.weights.fetch import Fetch, disk_finding
 from glm53ctl.weights.head import HeadSource
 from glm53ctl.weights.hub import HubSource, Source
 from glm53ctl.weights.layout import INCOMPLETE, WeightSet, only_one, weight_sets
 from glm53ctl.weights.manifest import Manifest, read_lock, write_lock
+from glm53ctl.weights.patience import Rules, refuse
 from glm53ctl.weights.progress import Progress, Watcher, read_progress
 from glm53ctl.weights.record import RecordBook
 from glm53ctl.weights.state import judge_set, look

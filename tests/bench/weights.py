@@ -33,12 +33,13 @@ from typing import NamedTuple
 from hub import Blob, Hub, serving
 
 from glm53ctl.findings import Finding
-from glm53ctl.weights.fetch import Fetch, Rules
+from glm53ctl.weights.fetch import Fetch
 from glm53ctl.weights.hashing import BLOCK_BYTES, blocks
 from glm53ctl.weights.head import HeadSource
 from glm53ctl.weights.hub import HubSource
 from glm53ctl.weights.layout import WeightSet
 from glm53ctl.weights.manifest import read_lock
+from glm53ctl.weights.patience import Rules
 from glm53ctl.weights.progress import Progress
 from glm53ctl.weights.record import RecordBook
 from glm53ctl.weights.serve import WeightServer

@@ -34,10 +34,10 @@ from weight_world import (
 
 from glm53ctl.errors import UserError
 from glm53ctl.weights import record, transfer
-from glm53ctl.weights.fetch import Rules
 from glm53ctl.weights.layout import only_one, weight_sets
 from glm53ctl.weights.local import quick_digest
 from glm53ctl.weights.manifest import read_lock
+from glm53ctl.weights.patience import Rules
 from glm53ctl.weights.state import judge_set, verdict
 from glm53ctl.weights.work import fetch_set, lock_set, prune_set, status_of, verify_set
 

@@ -17,8 +17,8 @@ from waiting import wait_for
 from weight_world import Ears, World, make_repo, shard
 
 from glm53ctl.errors import UserError
-from glm53ctl.weights import fetch, work
 from glm53ctl.weights import head as head_source
+from glm53ctl.weights import work
 from glm53ctl.weights.layout import weight_sets
 from glm53ctl.weights.serve import WeightServer, key_of
 from glm53ctl.weights.state import judge_set, verdict
@@ -250,8 +250,7 @@ def answering(answer: bytes | None) -> Iterator[int]:
 )
 def test_what_listens_there_and_is_no_head_is_given_up_with_a_reason(worker, monkeypatch, answer):
     monkeypatch.setattr(head_source, "METADATA_SECONDS", 0.1)
-    monkeypatch.setattr(fetch, "Rules", partial(fetch.Rules, backoff_seconds=0.01))
-    monkeypatch.setattr(work, "Rules", fetch.Rules)
+    monkeypatch.setattr(work, "Rules", partial(work.Rules, backoff_seconds=0.01))
     with answering(answer) as port, pytest.raises(UserError) as caught:
         worker.pull(sync_port=port)
     assert caught.value.code == "FETCH_FAILED"

@@ -13,9 +13,10 @@ from waiting import wait_for
 
 from glm53ctl.config.schema import Config
 from glm53ctl.findings import Finding
-from glm53ctl.weights.fetch import Fetch, Rules
+from glm53ctl.weights.fetch import Fetch
 from glm53ctl.weights.hub import HubSource
 from glm53ctl.weights.layout import WeightSet, weight_sets
+from glm53ctl.weights.patience import Rules
 from glm53ctl.weights.progress import Progress
 
 MIRROR, COMMIT = "mirror/model", "a" * 40
