@@ -185,7 +185,9 @@ Rounds would mostly wait for some settings. These are the rounds', in brackets a
 {haste}.
 An owner's pair takes that much longer where one of them decides. Above all it sits out a silent
 cable for a minute and a half, because requests survive that (`tests/pair/test_fabric.py`): the four
-breaks of a rail below would cost it what they cost the plain units.
+breaks of a rail below would cost it what they cost the plain units. Where memory runs out it ends
+both engines at its floor; the plain ones live on here, since the program that eats the memory is
+made the kernel's first victim.
 
 ![What both sides make of the same faults](reliability.svg)
 
