@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from itertools import pairwise
 
 from glm53ctl.config.masks import NOT_SHOWN, names_a_secret
 
@@ -244,13 +245,51 @@ def without_prompt(line: str) -> tuple[str, bool]:
     return f"{line[: view.span(*found.span())[0]]}{NOT_SHOWN}", True
 
 
+# --- addresses -----------------------------------------------------------------------------------
+
+_COLONS = re.compile(r"[0-9A-Fa-f:.\0]{2,}")
+_LONGEST_IPV6 = len("0000:0000:0000:0000:0000:0000:255.255.255.255")
+_MOST_COLONS = 8
+"""Of nine groups, the first or the last of which is empty."""
+_HARMLESS = frozenset({"127.0.0.1", "0.0.0.0", "::1", "::", "255.255.255.255"})  # noqa: S104
+
+
+def _addresses_in(run: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the IPv6 addresses in a run of their characters, of those within another none.
+
+    A name may stand before one and a port behind it, with a colon between: an address can begin and
+    end at any colon, at the dot of a sentence, and where a line was wrapped.
+    """
+    places = [i for i, char in enumerate(run) if char != _FOLD]
+    bare = run.replace(_FOLD, "")
+    wraps = {i for i, (a, b) in enumerate(pairwise(places), 1) if b - a > 1}
+    marks = {i for i, char in enumerate(bare) if char in ":."}
+    edges = wraps | marks | {i + 1 for i in marks} | {0, len(bare)}
+    covered = 0
+    for start in sorted(edges - {len(bare)}):
+        for end in range(min(start + _LONGEST_IPV6, len(bare)), max(start, covered), -1):
+            address = _as_ipv6(bare[start:end]) if end in edges else None
+            if address is not None:
+                if address not in _HARMLESS:
+                    yield places[start], places[end - 1] + 1, address
+                covered = end
+                break
+
+
+def _as_ipv6(text: str) -> str | None:
+    """Return an IPv6 address in its one form, a mapped IPv4 address as such; None for others."""
+    if not 2 <= text.count(":") <= _MOST_COLONS:
+        return None
+    try:
+        address = IPv6Address(text)
+    except AddressValueError:
+        return None
+    return str(address.ipv4_mapped or address)
+
+
 # --- records: facts that others judge ---------------------------------------------------------
 
-_IPV4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
-_IPV6 = re.compile(
-    r"(?<![0-9A-Fa-f:.])(?:[0-9A-Fa-f]{1,4}:){2,7}(?::?[0-9A-Fa-f]{1,4}|:)(?![\w:])|"
-    r"(?<![0-9A-Fa-f:.])(?:[0-9A-Fa-f]{1,4}:)+(?::[0-9A-Fa-f]{1,4})+(?![\w:])"
-)
+_IPV4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\d)")
 
 
 def without_public_addresses(text: str) -> str:
@@ -260,7 +299,7 @@ def without_public_addresses(text: str) -> str:
     """
     seen: dict[str, str] = {}
     text = _IPV4.sub(lambda m: _stand_in_v4(m[0], seen), text)
-    return _IPV6.sub(lambda m: _stand_in_v6(m[0], seen), text)
+    return _COLONS.sub(lambda m: _stand_in_v6(m[0], seen), text)
 
 
 def _stand_in_v4(address: str, seen: dict[str, str]) -> str:
@@ -271,32 +310,44 @@ def _stand_in_v4(address: str, seen: dict[str, str]) -> str:
     return seen.setdefault(address, f"192.0.2.{len(seen) % 254 + 1}") if public else address
 
 
-def _stand_in_v6(address: str, seen: dict[str, str]) -> str:
-    try:
-        public = IPv6Address(address).is_global
-    except AddressValueError:
-        return address
-    return seen.setdefault(address, f"2001:db8::{len(seen) + 1:x}") if public else address
+def _stand_in_v6(run: str, seen: dict[str, str]) -> str:
+    """Replace the public ones in a run of an address's characters; those that overlap as one."""
+    parts: list[str] = []
+    at = 0
+    for start, end, address in _addresses_in(run):
+        if ":" not in address or not IPv6Address(address).is_global:
+            continue
+        if start >= at:
+            parts += [run[at:start], seen.setdefault(address, f"2001:db8::{len(seen) + 1:x}")]
+        at = end
+    return "".join([*parts, run[at:]])
 
 
 # --- bundles: texts for strangers ---------------------------------------------------------------
 
 _DOTTED = _split(r"(?<!\d)(?:\d~){1,3}(?:\.~(?:\d~){1,3}){3}")
-_COLONS = re.compile(r"[0-9A-Fa-f:.\0]{2,}")
-_MAC = _split(r"(?<![0-9A-Fa-f:])(?:[0-9A-Fa-f]~){2}(?:[:-]~(?:[0-9A-Fa-f]~){2}){5,}")
-_GUID = _split(
-    r"(?<![0-9A-Fa-f:])(?:0~x~(?:[0-9A-Fa-f]~){12,}|"
-    r"(?:[0-9A-Fa-f]~){4}(?::~(?:[0-9A-Fa-f]~){4}){3}(?![0-9A-Fa-f:]))"
+_MAC = _split(
+    r"(?P<mac>(?<![0-9A-Fa-f:])(?:[0-9A-Fa-f]~){2}(?:[:-]~(?:[0-9A-Fa-f]~){2}){5,}|"
+    r"(?<![0-9A-Fa-f.])(?:[0-9A-Fa-f]~){4}(?:\.~(?:[0-9A-Fa-f]~){4}){2}(?![0-9A-Fa-f]))"
 )
+_NAMED_BY_MAC = _split(r"(?<![A-Za-z0-9])e~n~x~(?P<mac>(?:[0-9a-f]~){12})(?![A-Za-z0-9])")
+"""What systemd calls a network card on USB."""
+_GUID = _split(
+    r"(?P<mac>(?<![0-9A-Fa-f:])(?:0~x~(?:[0-9A-Fa-f]~){12,}|"
+    r"(?:[0-9A-Fa-f]~){4}(?::~(?:[0-9A-Fa-f]~){4}){3}(?![0-9A-Fa-f:])))"
+)
+_BARE_MAC = str.maketrans("", "", f":-.{_FOLD}")
 _RUN = re.compile(r"[\w+/=\0-]{20,}")
 _URL_HOST = _split(rf"{_letters('://')}~(?P<host>[^\s/\"'<>,)\]]+)")
+_SHORT_SUFFIXES = ("cc", "cu", "gz", "js", "md", "nn", "pt", "py", "rs", "sh", "so", "ts", "xz")
+"""Two letters at the end of a file or of a module; any other two may be those of a country."""
 _AT_HOST = re.compile(r"(?<![\w.+-])(?P<host>[\w.+-]+@[\w.\0-]+)")
 _DOMAIN = re.compile(
-    r"(?<![\w.-])(?P<host>(?:[A-Za-z0-9][\w-]*\.)+"
-    r"(?:lan|local|localdomain|home|internal|arpa|com|net|org|box))(?![\w-])"
+    r"(?<![\w.-])(?P<host>(?:[A-Za-z0-9][\w-]*\.)+(?:"
+    r"lan|local|localdomain|home|internal|intranet|arpa|box|com|net|org|info|dev|app|cloud|xyz|"
+    rf"(?!(?:{'|'.join(_SHORT_SUFFIXES)})(?![\w-]))[a-z]{{2}}))(?![\w-])"
 )
 _HOME = _split(rf"(?:{_any_of(('/home/', '/Users/'))})~(?P<user>[^/\s\"':,;]+)")
-_HARMLESS = frozenset({"127.0.0.1", "0.0.0.0", "::1", "::", "255.255.255.255"})  # noqa: S104
 _FEWEST_DIGITS = 3
 """Of a long word that may be a key; names in logs have fewer."""
 
@@ -332,10 +383,10 @@ class Redactor:
                 yield view.span(*found.span()), self._alias("id", word)
 
     def _find_addresses(self, view: _View) -> Iterator[Piece]:
-        for pattern in (_MAC, _GUID):
+        for pattern in (_MAC, _NAMED_BY_MAC, _GUID):
             for found in pattern.finditer(view.text):
-                hard = found[0].replace(_FOLD, "").replace("-", ":")
-                yield view.span(*found.span()), self._alias("mac", hard)
+                hard = found["mac"].translate(_BARE_MAC)
+                yield view.span(*found.span("mac")), self._alias("mac", hard)
         for found in _DOTTED.finditer(view.text):
             address = found[0].replace(_FOLD, "")
             if address not in _HARMLESS:
@@ -358,33 +409,3 @@ class Redactor:
                     yield view.span(*found.span("host")), self._alias(kind, host)
         for found in _HOME.finditer(view.text):
             yield view.span(*found.span("user")), self._alias("user", found["user"])
-
-
-def _addresses_in(run: str) -> Iterator[tuple[int, int, str]]:
-    """Yield the IPv6 addresses in a run of their characters; between wraps, the longest ones."""
-    starts = [0, *(i + 1 for i, char in enumerate(run) if char == _FOLD)]
-    ends = [*(i for i, char in enumerate(run) if char == _FOLD), len(run)]
-    done = 0
-    for start in starts:
-        for end in reversed(ends):
-            if start < done or end <= start:
-                continue
-            bare = run[start:end].replace(_FOLD, "")
-            text = bare.rstrip(".") if bare.endswith("::") else bare.rstrip(".:")
-            address = _as_ipv6(text) or _as_ipv6(bare.rstrip("."))
-            if address is not None:
-                if address not in _HARMLESS:
-                    yield start, end, address
-                done = end
-                break
-
-
-def _as_ipv6(text: str) -> str | None:
-    """Return an IPv6 address in its one form, a mapped IPv4 address as such; None for others."""
-    if text.count(":") < 2:
-        return None
-    try:
-        address = IPv6Address(text)
-    except AddressValueError:
-        return None
-    return str(address.ipv4_mapped or address)

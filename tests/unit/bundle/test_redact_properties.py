@@ -2,6 +2,7 @@
 
 import json
 import re
+from ipaddress import IPv6Address
 from itertools import pairwise
 from urllib.parse import quote
 
@@ -218,10 +219,39 @@ def test_ipv6_addresses(case):
 
 
 @drawn
+@given(
+    ipv6, st.sampled_from(("np0:", "br-lan:", "peer:", "")), st.sampled_from((":51234", ":80", ""))
+)
+def test_ipv6_addresses_between_a_device_and_a_port(address, device, port):
+    """As NCCL names a device's address, and as uvicorn names a client's, without brackets."""
+    text = (
+        f"Using {device}{IPv6Address(address).exploded}{port}<0>, or {device}{address}{port} - it"
+    )
+    shown = Redactor().text(text)
+    assert not leaks(address, shown)
+    assert not leaks(IPv6Address(address).exploded, shown)
+
+
+@drawn
 @given(printed(macs))
 def test_mac_addresses(case):
     secret, text = case
     assert not leaks(secret, Redactor().text(text))
+
+
+@drawn
+@given(words(12, 12, "0123456789abcdef"))
+def test_a_mac_address_in_other_forms_is_the_same(digits):
+    pairs = [digits[i : i + 2] for i in range(0, 12, 2)]
+    fours = [digits[i : i + 4] for i in range(0, 12, 4)]
+    text = f"enx{digits} has {':'.join(pairs)} or {'-'.join(pairs)} or {'.'.join(fours)}"
+    assert Redactor().text(text) == "enx(mac 1) has (mac 1) or (mac 1) or (mac 1)"
+
+
+def test_domains_of_countries_are_names_and_those_of_files_are_none():
+    text = "nas.smith.de x.example.io vllm.v1.engine.core torch.nn engine.py libnccl.so.2 run.sh"
+    kept = "vllm.v1.engine.core torch.nn engine.py libnccl.so.2 run.sh"
+    assert Redactor().text(text) == f"(host 1) (host 2) {kept}"
 
 
 @drawn

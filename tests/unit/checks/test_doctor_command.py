@@ -210,6 +210,8 @@ def test_the_same_public_address_becomes_the_same_other_one():
     text = redact('"8.8.8.8" "10.0.0.1" "8.8.8.8/24" "2606:4700::1111" "fe80::1" "1.2.3"')
     assert text == '"192.0.2.1" "10.0.0.1" "192.0.2.1/24" "2001:db8::2" "fe80::1" "1.2.3"'
     assert redact("8.8.8.8", addresses=True) == "8.8.8.8"
+    text = redact("no way to 8.8.8.8. It was asked by 2606:4700::1111:51234.")
+    assert text == "no way to 192.0.2.1. It was asked by 2001:db8::2:51234."
 
 
 def test_the_text_says_what_where_why_and_what_to_do():
