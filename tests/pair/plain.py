@@ -8,11 +8,12 @@ environment are the product's own, so that nothing but the keeping differs.
 from dataclasses import dataclass
 
 import httpx
+from waiting import wait_for
 
 from glm53ctl.plan import plan_rank
 
 from .bed import RAIL1
-from .side import Side
+from .side import ANEW_SECONDS, Side
 
 UNIT = """\
 [Unit]
@@ -86,18 +87,27 @@ class PlainPair(Side):
         """Return the state of both units: there is nothing else to ask."""
         states = []
         for rank in range(len(self.hosts)):
-            state, result = self.unit(rank, "ActiveState"), self.unit(rank, "Result")
-            states.append(f"{self.unit_name(rank)} {state} ({result})")
+            seen = self._shown(rank, "ActiveState", "Result")
+            what = f"{seen['ActiveState']} ({seen['Result']})" if seen else "cannot be asked"
+            states.append(f"{self.unit_name(rank)} {what}")
         return ", ".join(states)
+
+    def _shown(self, rank: int, *properties: str) -> dict[str, str]:
+        """Return properties of a rank's unit; none while its host boots or has no power."""
+        host = self.hosts[rank]
+        if not host.running:
+            return {}
+        show = ("systemctl", "show", "-p", ",".join(properties), self.unit_name(rank))
+        done = host.exec(*show, check=False)
+        lines = done.stdout.splitlines() if done.returncode == 0 else []
+        return dict(line.split("=", 1) for line in lines)
 
     def given_up(self) -> bool:
         """A unit that is at rest with no job for it stays so: nothing else would start it."""
         for rank, host in enumerate(self.hosts):
             if not host.running:
                 return False
-            show = ("systemctl", "show", "-p", "ActiveState", "-p", "Job", self.unit_name(rank))
-            done = host.exec(*show, check=False)  # it may still be booting
-            seen = dict(line.split("=", 1) for line in done.stdout.splitlines())
+            seen = self._shown(rank, "ActiveState", "Job")
             if seen.get("ActiveState") in ("inactive", "failed") and seen.get("Job") in ("", "0"):
                 return True
         return False
@@ -105,6 +115,7 @@ class PlainPair(Side):
     def start_anew(self) -> None:
         """Restart both, the worker first; one that hangs is not waited for."""
         for rank in (1, 0):
+            wait_for(lambda rank=rank: self._shown(rank, "ActiveState"), "its host", ANEW_SECONDS)
             for order in (("kill", "-s", "KILL"), ("reset-failed",)):
                 self.hosts[rank].exec("systemctl", *order, self.unit_name(rank), check=False)
             self.hosts[rank].exec("systemctl", "restart", self.unit_name(rank), timeout=120)
