@@ -15,11 +15,11 @@ from pathlib import Path
 
 from glm53ctl.bench import measure
 from glm53ctl.bench.client import Server
-from glm53ctl.errors import UserError
+from glm53ctl.errors import EXIT_NOT_READY, UserError
 
 
 def main() -> int:
-    """Measure and write the cases; 1 when an answer was not sane, 3 when none came."""
+    """Measure and write the cases; 1 when an answer was not sane, 3 when none came or no more."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--phase", default="decode", help="label of the results")
     parser.add_argument("--structured", action="store_true", help="count; otherwise prose")
@@ -52,6 +52,9 @@ def main() -> int:
     if said.out is not None:
         said.out.write_text(text + "\n", encoding="utf-8")
     print(text)
+    if measured.cut:
+        print(measured.cut, file=sys.stderr)
+        return EXIT_NOT_READY
     return 1 if measured.faults else 0
 
 

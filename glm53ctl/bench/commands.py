@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glm53ctl.errors import UserError
+from glm53ctl.errors import EXIT_NOT_READY, UserError
 from glm53ctl.options import ConfigOption, JsonOption
 
 if TYPE_CHECKING:
@@ -76,15 +76,35 @@ PARAMETERS: dict[Kind, tuple[str, ...]] = {
 """Options that change what a case measures without standing in its name."""
 
 LADDER = (8_192, 32_768, 131_072, 262_144, 524_288, 982_000)
+PREFIX_LADDER = (7_900, 65_536)
+"""Lengths of prompts, in tokens, as far as the context reaches."""
+_MET = 0.98
+"""What is asked for of a context: the length of a prompt is met to a part of a hundred."""
+
+
+def rungs(context: int | None, answer: int, ladder: Sequence[int] = LADDER) -> tuple[int, ...]:
+    """Return the ladder, cut to a context in tokens that must hold the answer as well.
+
+    Its last rung is then what the context holds. None where the context is not known.
+    """
+    if context is None:
+        return tuple(ladder)
+    most = int((context - answer) * _MET)
+    within = tuple(rung for rung in ladder if rung <= most)
+    return within if len(within) == len(ladder) else (*within, most)
 
 
 @dataclass(frozen=True)
 class Target:
-    """The server to ask, what it is, and where its results are kept."""
+    """The server to ask, what it is, and where its results are kept.
+
+    `context` is the longest prompt plus answer in tokens, of the configured pair.
+    """
 
     server: "Server"
     identity: "Identity"
     ledger: Path | None
+    context: int | None = None
 
 
 def _target(
@@ -96,7 +116,7 @@ def _target(
     from glm53ctl.bench.ledger import NAME
     from glm53ctl.bench.result import Identity
 
-    digest, ledger = "", None
+    digest, ledger, context = "", None, None
     if url is None:
         from glm53ctl.config.sources import digest as digest_of
         from glm53ctl.config.sources import load
@@ -110,6 +130,7 @@ def _target(
         url, model = plan.base_url or "", model or settings.serve.model_name
         key = key or read_secrets(plan, os.environ).get(API_KEY)
         digest, ledger = digest_of(settings), Path(settings.paths.state_dir) / NAME
+        context = settings.serve.max_model_len
     url = url.rstrip("/").removesuffix("/v1")
     engine, listed = _look(url, key)
     server = Server(url, model or listed, key, think)
@@ -120,7 +141,7 @@ def _target(
         tool=__version__,
         model=server.model,
     )
-    return Target(server, identity, ledger)
+    return Target(server, identity, ledger, context)
 
 
 def _look(url: str, key: str | None) -> tuple[str, str]:
@@ -128,7 +149,6 @@ def _look(url: str, key: str | None) -> tuple[str, str]:
     import httpx
 
     from glm53ctl.api import authorization
-    from glm53ctl.errors import EXIT_NOT_READY
 
     headers = authorization(key)
     try:
@@ -177,7 +197,7 @@ def _run(
     out: Path | None,
     ledger: Path | None,
 ) -> None:
-    """Measure, print, keep; exit status 1 when answers were not sane."""
+    """Measure, print, keep; exit status 1 when answers were not sane, 3 when it ended early."""
     import asyncio
     from datetime import UTC, datetime
 
@@ -193,13 +213,15 @@ def _run(
         parameters=_parameters(kind, context.params),
         cases=tuple(measured.cases),
         ok=not measured.faults,
-        notes=(*measured.faults, *measured.notes),
+        notes=(*measured.faults, *measured.notes, *filter(None, [measured.cut])),
     )
     print(result.model_dump_json() if as_json else as_text(result))
     if out is not None:
         _write(out, result.model_dump_json(indent=1) + "\n")
     if (kept := ledger or target.ledger) is not None:
         append(kept, result)
+    if measured.cut:
+        raise typer.Exit(EXIT_NOT_READY)
     raise typer.Exit(0 if result.ok else EXIT_WORSE)
 
 
@@ -269,7 +291,7 @@ def bench_prefill(
     from glm53ctl.bench import measure
 
     target = _target(config, url, model, key)
-    ladder = tokens or LADDER
+    ladder = tokens or rungs(target.context, measure.PREFILL_TOKENS)
     _run(
         context,
         Kind.PREFILL,
@@ -301,11 +323,12 @@ def bench_needle(
 
     target = _target(config, url, model, key)
     depths = depth or DEPTHS
+    ladder = tokens or rungs(target.context, measure.NEEDLE_TOKENS)
     _run(
         context,
         Kind.NEEDLE,
         target,
-        lambda report: measure.needle(target.server, tokens or LADDER, depths, report),
+        lambda report: measure.needle(target.server, ladder, depths, report),
         as_json,
         out,
         ledger,
@@ -329,11 +352,12 @@ def bench_prefix(
     from glm53ctl.bench import measure
 
     target = _target(config, url, model, key)
+    ladder = tokens or rungs(target.context, measure.PREFIX_ROOM, PREFIX_LADDER)
     _run(
         context,
         Kind.PREFIX,
         target,
-        lambda report: measure.prefix(target.server, tokens or (7_900, 65_536), runs, report),
+        lambda report: measure.prefix(target.server, ladder, runs, report),
         as_json,
         out,
         ledger,

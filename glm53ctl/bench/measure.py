@@ -12,10 +12,17 @@ from glm53ctl.bench import baselines, metrics, texts
 from glm53ctl.bench.client import Answer, Client, Server, ask
 from glm53ctl.bench.result import Acceptance, Case
 from glm53ctl.bench.stats import percentiles
+from glm53ctl.errors import UserError
 
+PREFILL_TOKENS, NEEDLE_TOKENS, PREFIX_TOKENS = 1, 32, 8
+"""Lengths of the answers."""
+PREFIX_ROOM = 128
+"""Tokens beyond the prompt of `prefix`: what it goes on with, and the answer."""
 Report = Callable[[str], None]
 _SAMPLE_WORDS = 200
 """Words of the filler whose tokens are counted, to make prompts of a wanted length."""
+_SAMPLE_SHARE = 200
+"""One word of so many wanted tokens is counted at least."""
 
 
 @dataclass
@@ -25,11 +32,30 @@ class Measured:
     cases: list[Case] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    case: str = ""
+    """What is being measured."""
+    cut: str = ""
+    """Why it ended before its last case; empty when it did not."""
 
     def look_at(self, name: str, answer: Answer) -> None:
         """Note an answer that is no language."""
         if texts.degenerate(answer.text):
             self.faults.append(f"{name}: the answer repeats itself: {answer.text[:40]!r}")
+
+
+@asynccontextmanager
+async def _asking(server: Server, found: Measured) -> AsyncIterator[Client]:
+    """Yield a client. When a case is refused, or the pair is lost, the cases before it are kept.
+
+    Raises the UserError where there are none.
+    """
+    async with server.client() as client:
+        try:
+            yield client
+        except UserError as error:
+            if not found.cases:
+                raise
+            found.cut = f"{found.case}: {error.message}"
 
 
 @asynccontextmanager
@@ -70,14 +96,14 @@ async def decode(
 ) -> Measured:
     """Measure decode: each text, each concurrency, `runs` times after one that warms up."""
     found = Measured()
-    async with server.client() as client:
+    async with _asking(server, found) as client:
         if coherence:
             answer = await ask(client, texts.COHERENCE, 40)
             if not texts.COHERENT.search(answer.text):
                 found.faults.append(f"coherence: not the first five primes: {answer.text[:60]!r}")
         for kind in kinds:
             for count in streams:
-                name = f"{kind} x{count}"
+                name = found.case = f"{kind} x{count}"
                 await _together(client, kind, count, max_tokens)
                 answers: list[Answer] = []
                 values = []
@@ -108,26 +134,31 @@ async def _together(client: Client, kind: str, count: int, max_tokens: int) -> l
 
 
 async def words_for(client: Client, tokens: int) -> int:
-    """Return how many words of filler make a prompt of `tokens` tokens, template included."""
+    """Return how many words of filler make a prompt of `tokens` tokens, template included.
+
+    A long prompt is told from a longer sample, as words differ in their tokens.
+    """
+    sample = max(_SAMPLE_WORDS, tokens // _SAMPLE_SHARE)
     salt = uuid4().hex  # the same: it is no word, and has as many tokens as a line of them
     counted = [
         (await ask(client, texts.filler(words, salt), 1)).prompt_tokens
-        for words in (_SAMPLE_WORDS, 2 * _SAMPLE_WORDS)
+        for words in (sample, 2 * sample)
     ]
-    each = (counted[1] - counted[0]) / _SAMPLE_WORDS
-    return max(round(_SAMPLE_WORDS + (tokens - counted[0]) / each), 1)
+    each = (counted[1] - counted[0]) / sample
+    return max(round(sample + (tokens - counted[0]) / each), 1)
 
 
 async def prefill(server: Server, ladder: Sequence[int], runs: int, report: Report) -> Measured:
     """Measure prefill: prompts of each length that nothing has seen, one token of answer."""
     found = Measured()
-    async with server.client() as client:
+    async with _asking(server, found) as client:
         for tokens in ladder:
+            found.case = f"prefill {tokens}"
             words = await words_for(client, tokens)
             answers = []
             before = await metrics.read(client)
             for run in range(runs):
-                answers.append(await ask(client, texts.filler(words, uuid4().hex), 1))
+                answers.append(await ask(client, texts.filler(words, uuid4().hex), PREFILL_TOKENS))
                 rate = answers[-1].prompt_tokens / answers[-1].ttft
                 report(f"prefill {tokens} run {run + 1}: {rate:.0f} tok/s")
             said = sum(answer.cached_tokens for answer in answers)
@@ -150,13 +181,14 @@ async def needle(
 ) -> Measured:
     """Hide a code in prompts of each length, at each depth, and ask for it."""
     found = Measured()
-    async with server.client() as client:
+    async with _asking(server, found) as client:
         for tokens in ladder:
+            found.case = f"needle {tokens}"
             words = await words_for(client, tokens)
             hits, answers = [], []
             for depth in depths:
                 prompt, code = texts.haystack(words, uuid4().hex, depth)
-                answers.append(await ask(client, prompt, 32))
+                answers.append(await ask(client, prompt, NEEDLE_TOKENS))
                 hits.append(float(code in answers[-1].text))
                 report(f"needle {tokens} at {depth:.0%}: {'found' if hits[-1] else 'lost'}")
             case = Case(
@@ -173,16 +205,18 @@ async def needle(
 async def prefix(server: Server, ladder: Sequence[int], runs: int, report: Report) -> Measured:
     """Measure reuse: a prompt, the same again, and one that goes on from it."""
     found = Measured()
-    async with server.client() as client:
+    async with _asking(server, found) as client:
         for tokens in ladder:
+            found.case = f"prefix {tokens}"
             words = await words_for(client, tokens)
             again, onward, reuse = [], [], []
             for _ in range(runs):
                 text = texts.filler(words, uuid4().hex)
-                cold = await ask(client, text, 8)
-                again.append((await ask(client, text, 8)).ttft)
+                cold = await ask(client, text, PREFIX_TOKENS)
+                again.append((await ask(client, text, PREFIX_TOKENS)).ttft)
                 before = await metrics.read(client)
-                more = await ask(client, f"{text}\n{texts.filler(50, uuid4().hex)}", 8)
+                onward_text = f"{text}\n{texts.filler(50, uuid4().hex)}"
+                more = await ask(client, onward_text, PREFIX_TOKENS)
                 hits = metrics.reused(before, await metrics.read(client), more.cached_tokens)
                 onward.append(more.ttft)
                 reuse.append(hits / more.prompt_tokens)
@@ -329,9 +363,10 @@ async def load(
 ) -> Measured:
     """Measure the server full: so many requests at once, each with a prompt of its own."""
     found = Measured()
-    async with server.client() as client:
+    async with _asking(server, found) as client:
         words = await words_for(client, tokens)
         for count in streams:
+            found.case = f"load x{count}"
             answers: list[Answer] = []
             rates, asked_rates = [], []
             async with _watched(client) as accepted:

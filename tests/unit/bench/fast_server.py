@@ -3,15 +3,17 @@
 There is no model behind it, and it says so in its Server header. It runs as a process of its own,
 so that it does not share an interpreter with the client:
 
-    python fast_server.py [--pace SECONDS] [--text TEXT]
+    python fast_server.py [--pace SECONDS] [--text TEXT] [--context WORDS] [--whole]
 
 prints its port. Tokens a request are its max_tokens; a prompt has as many as it has words. A prompt
-that begins as an earlier one did counts as cached as far as that goes.
+that begins as an earlier one did counts as cached as far as that goes. Prompts beyond --context are
+refused; with --whole an answer is one write.
 """
 
 import argparse
 import asyncio
 import json
+import re
 import sys
 from contextlib import contextmanager
 from itertools import takewhile
@@ -19,10 +21,12 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 
 HEAD = b"HTTP/1.1 200 OK\r\nServer: fake-fast\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
+REFUSAL = b"HTTP/1.1 400 Bad Request\r\nServer: fake-fast\r\nContent-Length: %d\r\n\r\n%s"
 STREAM = (
     b"HTTP/1.1 200 OK\r\nServer: fake-fast\r\nContent-Type: text/event-stream\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n"
 )
+DATA = re.compile(rb"data: .*")
 METRICS = """\
 # TYPE vllm:spec_decode_num_drafts counter
 vllm:spec_decode_num_drafts_total{{engine="0"}} {drafts}
@@ -51,8 +55,8 @@ def delta(**said: str) -> bytes:
 class Fake:
     """Answers on every connection until it is closed."""
 
-    def __init__(self, pace: float, text: str) -> None:
-        self.pace, self.text = pace, text
+    def __init__(self, pace: float, text: str, context: int, whole: bool) -> None:
+        self.pace, self.text, self.context, self.whole = pace, text, context, whole
         self.drafts = self.hits = 0
         self.seen: list[list[str]] = []
 
@@ -96,31 +100,42 @@ class Fake:
 
     async def stream(self, writer: asyncio.StreamWriter, body: dict) -> None:
         words = body["messages"][0]["content"].split()
+        if len(words) > self.context:
+            said = json.dumps({"error": {"message": f"maximum context length is {self.context}"}})
+            writer.write(REFUSAL % (len(said), said.encode()))
+            return
         cached = self.cached(words)
         del self.seen[:-20]
         self.hits += cached
         self.drafts += body["max_tokens"]
-        writer.write(STREAM + delta(role="assistant", content=""))
+        begin = STREAM + delta(role="assistant", content="")
         if self.text:
             tokens = [delta(content=self.text)] + [delta(content=" .")] * (body["max_tokens"] - 1)
         else:
             tokens = [delta(content=f" {n}") for n in range(body["max_tokens"])]
+        usage = {"prompt_tokens": len(words), "completion_tokens": len(tokens)}
+        end = event({"choices": [], "usage": usage}) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+        if self.whole:
+            said = b"".join(line + b"\n\n" for line in DATA.findall(b"".join([*tokens, end])))
+            writer.write(HEAD % (b"text/event-stream", len(said), said))
+            return
+        writer.write(begin)
         for token in tokens:
             writer.write(token)
             if self.pace:
                 await asyncio.sleep(self.pace)
             await writer.drain()
-        usage = {"prompt_tokens": len(words), "completion_tokens": len(tokens)}
-        writer.write(event({"choices": [], "usage": usage}) + chunk(b"data: [DONE]\n\n"))
-        writer.write(b"0\r\n\r\n")
+        writer.write(end)
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--pace", type=float, default=0.0)
     parser.add_argument("--text", default="")
+    parser.add_argument("--context", type=int, default=1_000_000)
+    parser.add_argument("--whole", action="store_true")
     said = parser.parse_args()
-    fake = Fake(said.pace, said.text)
+    fake = Fake(said.pace, said.text, said.context, said.whole)
     server = await asyncio.start_server(fake.serve, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from glm53ctl import cli
 from glm53ctl.bench import commands
+from glm53ctl.bench.ledger import read
 from glm53ctl.bench.result import Case, Identity, Result
 from glm53ctl.errors import UserError
 
@@ -60,6 +61,29 @@ def test_each_bench_prints_and_keeps_a_result(url, tmp_path, kind):
     assert Result.model_validate_json(kept.read_text()) == result
     assert Result.model_validate_json(copy.read_text()) == result
     assert result.parameters == ASKED[kind] == commands.parameters_of((kind, *SMALL[kind]))
+
+
+def test_what_is_cut_short_is_printed_kept_and_exit_3(tmp_path):
+    kept = tmp_path / "ledger.jsonl"
+    with running("--context", "500") as address:
+        words = ("--tokens", "300", "--tokens", "700", "--ledger", kept)
+        said = bench("prefill", "--url", address, *words)
+    assert said.exit_code == 3
+    assert "  prefill 300 " in said.stdout
+    assert "note: prefill 700: the server answers 400" in said.stdout
+    [result] = read(kept)
+    assert [case.name for case in result.cases] == ["prefill 300"]
+    assert result.ok
+
+
+def test_the_ladder_ends_where_the_context_does():
+    """The length of a prompt is met to a part of a hundred: nobody asks for the very last token."""
+    assert commands.rungs(1_048_576, 1) == commands.LADDER
+    *lower, last = commands.rungs(900_000, 32)
+    assert tuple(lower) == commands.LADDER[:-1]
+    assert 870_000 < last < 900_000 - 32
+    assert commands.rungs(4_096, 1) == (commands.rungs(4_096, 1)[0],)
+    assert commands.rungs(None, 1) == commands.LADDER
 
 
 def test_text_shows_the_recipes_beside(url):

@@ -22,6 +22,12 @@ def paced():
         yield Server(url, "fake")
 
 
+@pytest.fixture(scope="module")
+def short():
+    with running("--context", "500") as url:
+        yield Server(url, "fake")
+
+
 def quiet(_line: str) -> None: ...
 
 
@@ -105,6 +111,41 @@ def test_agents_and_a_newcomer(paced):
     names = ["agents while a newcomer is read"] * (not found.notes)
     assert [case.name for case in during] == names
     assert found.faults == []
+
+
+LADDERS = {
+    "prefill": lambda server, ladder: measure.prefill(server, ladder, 1, quiet),
+    "needle": lambda server, ladder: measure.needle(server, ladder, [0.5], quiet),
+    "prefix": lambda server, ladder: measure.prefix(server, ladder, 1, quiet),
+}
+
+
+@pytest.mark.parametrize("bench", LADDERS)
+def test_what_was_measured_before_a_refusal_is_kept(short, bench):
+    found = asyncio.run(LADDERS[bench](short, [300, 700]))
+    assert {case.name.split(":")[0] for case in found.cases} == {f"{bench} 300"}
+    assert found.cut.startswith(f"{bench} 700: the server answers 400")
+    with pytest.raises(UserError):
+        asyncio.run(LADDERS[bench](short, [700, 300]))
+
+
+@pytest.mark.parametrize("bench", ["decode", "load"])
+def test_what_was_measured_before_the_pair_was_lost_is_kept(fast, monkeypatch, bench):
+    left = iter(range(4))
+
+    async def lost(*words):
+        if next(left, None) is None:
+            raise UserError("BENCH_UNREACHABLE", "nobody answers.", exit_code=3)
+        return await ask(*words)
+
+    monkeypatch.setattr(measure, "ask", lost)
+    if bench == "decode":
+        asked = measure.decode(fast, ["prose"], [1, 2], 2, 20, quiet, coherence=False)
+    else:
+        asked = measure.load(fast, [1, 2], 250, 2, 20, quiet)
+    found = asyncio.run(asked)
+    assert len(found.cases) == 1
+    assert found.cut.endswith("x2: nobody answers.")
 
 
 def written(first: float, last: float, every: float = 0.1) -> Answer:
