@@ -116,8 +116,8 @@ async def ask(
 ) -> Answer:
     """Ask one question at temperature 0 and wait for the whole answer.
 
-    `writing` is set when the answer has begun: the first piece only says whose turn it is. Raises
-    UserError when the server refuses it, is not reached or ends without a token.
+    `writing` is set when the answer has begun (the first piece only says whose turn it is), or is
+    over. Raises UserError when the server refuses it, is not reached or ends without a token.
     """
     server = client.server
     body: dict[str, object] = {
@@ -150,6 +150,9 @@ async def ask(
             "Start the pair, or name its address with --url.",
             EXIT_NOT_READY,
         ) from error
+    finally:
+        if writing is not None:
+            writing.set()
     return _read(began, pieces)
 
 

@@ -330,14 +330,18 @@ async def _mix(client: Client, count: int, words: int, late: int, max_tokens: in
 
     alone = await asyncio.gather(*(ask(client, question(words), max_tokens) for _ in range(count)))
     writing = [asyncio.Event() for _ in range(count)]
-    async with asyncio.TaskGroup() as tasks:
-        agents = [
-            tasks.create_task(ask(client, question(words), max_tokens, event)) for event in writing
-        ]
-        for event in writing:
-            await event.wait()
-        sent = time.monotonic()
-        newcomer = await ask(client, question(late), max_tokens)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            agents = [
+                tasks.create_task(ask(client, question(words), max_tokens, event))
+                for event in writing
+            ]
+            for event in writing:
+                await event.wait()
+            sent = time.monotonic()
+            newcomer = await ask(client, question(late), max_tokens)
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from group  # one is enough to say, and none is a group itself
     return _Mix(list(alone), [task.result() for task in agents], newcomer, sent)
 
 

@@ -113,6 +113,22 @@ def test_agents_and_a_newcomer(paced):
     assert found.faults == []
 
 
+def test_agents_whose_answers_come_in_one_piece_end():
+    async def measured(url: str) -> measure.Measured:
+        asked = measure.agents(Server(url, "fake"), 2, 250, 300, 1, 20, quiet)
+        return await asyncio.wait_for(asked, 30)
+
+    with running("--whole") as url:
+        found = asyncio.run(measured(url))
+    assert [case.name for case in found.cases] == ["agents x2", "newcomer"]
+
+
+def test_a_newcomer_that_is_refused_is_one_sentence(short):
+    with pytest.raises(UserError) as error:
+        asyncio.run(measure.agents(short, 2, 250, 600, 1, 20, quiet))
+    assert (error.value.code, error.value.exit_code) == ("BENCH_REFUSED", 2)
+
+
 LADDERS = {
     "prefill": lambda server, ladder: measure.prefill(server, ladder, 1, quiet),
     "needle": lambda server, ladder: measure.needle(server, ladder, [0.5], quiet),
