@@ -107,7 +107,11 @@ def _last_loss(view: PairView) -> Iterator[Sample]:
 
 
 def _heard(view: PairView) -> Iterator[Sample]:
+    """Tell of every rank where a supervisor runs, which hears the others; else of this host's own."""
+    hears = any(node.here and node.rank not in view.snapshot.missing for node in view.nodes)
     for node in view.nodes:
+        if not hears and not node.here:
+            continue
         yield (str(node.rank), node.name), float(node.rank not in view.snapshot.missing)
 
 
@@ -192,7 +196,12 @@ METRICS = (
         _one(lambda view: float(view.snapshot.watchdog is not None)),
     ),
     # --- the ranks
-    Metric("glm53_rank_heard", "1 while the rank's supervisor is heard of.", _heard, RANK),
+    Metric(
+        "glm53_rank_heard",
+        "1 while the rank's supervisor is heard of; without one here, of this node's rank only.",
+        _heard,
+        RANK,
+    ),
     Metric(
         "glm53_rank_crashes",
         "Own crashes within supervise.crash_window_seconds; supervise.crash_limit holds the pair.",

@@ -8,10 +8,12 @@ import pytest
 from prometheus_client.core import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from promql import PROMTOOL, needs_promtool
+from unit.status.pictures import NOW, config, report
 from unit.view.views import HEAD, WORKER, starting, view
 
 from glm53ctl.exporter import PairCollector, page, render
 from glm53ctl.exporter.table import METRICS
+from glm53ctl.status.snapshot import assemble
 from glm53ctl.view.model import PairView
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -110,6 +112,15 @@ def test_what_is_not_known_has_no_sample():
     assert told["glm53_rank_heard"] == {("1", "b"): 1.0}
     assert told["glm53_rank_stage_ratio"] == {("1", "b", "load"): pytest.approx(0.4)}
     assert told["glm53_pair_finding"] == {("MEM_FOREIGN", "fail", "b"): 1.0}
+
+
+def test_a_host_without_a_supervisor_tells_of_its_own_rank_alone():
+    """What the other rank does, nobody there can know: it is heard by its own host."""
+    nodes = (HEAD.model_copy(update={"here": False}), WORKER.model_copy(update={"here": True}))
+    alone = view(snapshot=assemble(config(), {}, NOW), engine=None, nodes=nodes)
+    assert samples(alone)["glm53_rank_heard"] == {("1", "b"): 0.0}
+    head = view(snapshot=assemble(config(), {0: report(0)}, NOW))
+    assert samples(head)["glm53_rank_heard"] == {("0", "a"): 1.0, ("1", "b"): 0.0}
 
 
 def test_what_one_rail_does_not_say_is_no_0():
