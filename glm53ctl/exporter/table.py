@@ -107,7 +107,7 @@ def _last_loss(view: PairView) -> Iterator[Sample]:
 
 
 def _heard(view: PairView) -> Iterator[Sample]:
-    """Tell of every rank where a supervisor runs, which hears the others; else of this host's own."""
+    """Tell of all ranks where a supervisor runs, which hears them; else of this host's own."""
     hears = any(node.here and node.rank not in view.snapshot.missing for node in view.nodes)
     for node in view.nodes:
         if not hears and not node.here:

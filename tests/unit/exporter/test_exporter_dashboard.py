@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from promql import names, needs_promtool, promtool, strange, write_rules
 
 FILE = Path(__file__).parents[3] / "monitoring" / "grafana.json"
@@ -16,6 +17,19 @@ ASKED = [
     for panel in PANELS
     for target in panel["targets"]
 ] + [pytest.param(ANNOTATION["expr"], ANNOTATION["textFormat"], id="annotation")]
+EXPRESSIONS = [one.values[0] for one in ASKED] + [
+    rule["expr"]
+    for group in yaml.safe_load((FILE.parent / "alerts.yaml").read_text())["groups"]
+    for rule in group["rules"]
+]
+MINUTES = {"s": 1 / 60, "m": 1, "h": 60, "d": 1440}
+
+
+def ranges(expression: str) -> list[float]:
+    """Return the ranges in an expression, in minutes."""
+    found = re.findall(r"\[(\d+)([smhd])\]", expression)
+    assert len(found) == expression.count("[")
+    return [int(number) * MINUTES[unit] for number, unit in found]
 
 
 @pytest.mark.parametrize(("expression", "legend"), ASKED)
@@ -28,6 +42,16 @@ def test_a_query_of_what_is_not_there_is_found():
     assert strange("max by (rank) (glm53_pair_ready)") == {"rank"}
     assert strange('vllm:num_requests_swapped{engine="0"}') >= {"vllm:num_requests_swapped"}
     assert strange("glm53_node_rail_up", ["rails"]) == {"rails"}
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_each_range_holds_samples_that_are_a_minute_apart(expression):
+    """Prometheus asks once a minute unless told otherwise; a rate is of two samples at least."""
+    assert all(minutes >= 4 for minutes in ranges(expression))
+
+
+def test_the_ranges_of_an_expression_are_found():
+    assert ranges("rate(a[1m]) / increase(b[30s]) > c[1d]") == [1.0, 0.5, 1440.0]
 
 
 def test_pair_ranks_engine_and_nodes_are_on_it():
