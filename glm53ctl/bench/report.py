@@ -40,8 +40,16 @@ def _details(case: Case) -> Iterator[str]:
 
 def changes_as_text(changes: Sequence[Change]) -> str:
     """Return a comparison, one line a case."""
-    return "\n".join(
+    return "\n".join(map(_change, changes))
+
+
+def _change(one: Change) -> str:
+    if one.of_difference:
+        change = f"{one.after - one.before:+.3f}"
+    else:
+        change = "-" if one.ratio is None else f"x{one.ratio:.3f}"
+    between = "-" if one.low is None or one.high is None else f"[{one.low:.3f}, {one.high:.3f}]"
+    return (
         f"{one.name:<28}{one.before:>9.4g} -> {one.after:<9.4g} {one.unit:<18} "
-        f"x{one.ratio:.3f} [{one.low:.3f}, {one.high:.3f}] p={one.p:.3f}  {one.verdict}"
-        for one in changes
+        f"{change} {between} p={one.p:.3f}  {one.verdict}"
     )

@@ -4,7 +4,10 @@ import random
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from math import ceil, comb, floor
-from statistics import median
+from operator import truediv
+from typing import TypeVar
+
+T = TypeVar("T")
 
 PERCENTILES = (50, 90, 99)
 EXACT = 20_000
@@ -33,8 +36,8 @@ def p_value(one: Sequence[float], other: Sequence[float], seed: int = 0) -> floa
     """Return how likely a difference of means this large is when both are runs of one thing.
 
     A permutation test on both sides: exact while there are at most EXACT arrangements, by DRAWS
-    random ones above (counting the observed one, so never 0). Needs no assumption but that runs
-    could be exchanged.
+    random ones above (counting the observed one, so never 0). Needs no assumption but that what is
+    given could be exchanged: runs of one start with each other, and starts, by their means.
     """
     together, count = [*one, *other], len(one)
     whole = sum(together)
@@ -55,17 +58,18 @@ def p_value(one: Sequence[float], other: Sequence[float], seed: int = 0) -> floa
 
 
 def interval(
-    one: Sequence[float],
-    other: Sequence[float],
-    middle: Callable[[Sequence[float]], float] = median,
+    one: Sequence[T],
+    other: Sequence[T],
+    middle: Callable[[Sequence[T]], float],
+    change: Callable[[float, float], float] = truediv,
     share: float = 95.0,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Return the interval of the ratio of middles, other to one, by bootstrap."""
+    """Return the interval of a change of middles by bootstrap: of the ratio, other to one."""
     draw = random.Random(seed)  # noqa: S311
-    ratios = [
-        middle(draw.choices(other, k=len(other))) / middle(draw.choices(one, k=len(one)))
+    changes = [
+        change(middle(draw.choices(other, k=len(other))), middle(draw.choices(one, k=len(one))))
         for _ in range(DRAWS)
     ]
     edge = (100 - share) / 2
-    return percentile(ratios, edge), percentile(ratios, 100 - edge)
+    return percentile(changes, edge), percentile(changes, 100 - edge)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from glm53ctl.bench.commands import parameters_of
@@ -64,17 +65,24 @@ def _results(config: Config, words: Sequence[str]) -> tuple[Result, ...]:
 def shortfall(before: Sequence[Result], after: Sequence[Result], min_ratio: float) -> str | None:
     """Return the worst case below `min_ratio` of before, as a sentence; None when none is.
 
-    A ratio is that of the middles, turned round where lower is better. No case in common proves
-    nothing.
+    A ratio is that of the middles, turned round where lower is better. A case that was 0 has none,
+    and no case in common proves nothing.
     """
     lower = {case.name for result in after for case in result.cases if case.lower_is_better}
     ratios = {
-        change.name: 1 / change.ratio if change.name in lower else change.ratio
+        change.name: _reached(change.ratio, lower_is_better=change.name in lower)
         for change in compare(before, after)
+        if change.ratio is not None
     }
     if not ratios:
-        return "the bench has no case in common with what the ledger holds"
+        return "the bench has no case in common with what the ledger holds, but what was 0 there"
     name = min(ratios, key=lambda case: ratios[case])
     if ratios[name] >= min_ratio:
         return None
     return f"{name} reaches {ratios[name]:.2f} of what it was, {min_ratio:.2f} are wanted"
+
+
+def _reached(ratio: float, *, lower_is_better: bool) -> float:
+    if not lower_is_better:
+        return ratio
+    return 1 / ratio if ratio else inf

@@ -116,12 +116,22 @@ def keep(path: Path, digest: str, *values: float) -> None:
 
 def test_a_worse_one_is_exit_1(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    keep(path, "old", 66.0, 66.4, 65.8, 66.1, 66.3)
-    keep(path, "new", 61.9, 62.3, 61.7, 62.0, 62.2)
+    for _start in range(4):
+        keep(path, "old", 66.0, 66.4, 65.8, 66.1, 66.3)
+        keep(path, "new", 61.9, 62.3, 61.7, 62.0, 62.2)
     assert bench("compare", "--ledger", path).exit_code == 1
     said = bench("compare", "new", "old", "--ledger", path, "--json")
     assert said.exit_code == 0
     assert json.loads(said.stdout)[0]["verdict"] == "better"
+
+
+def test_one_start_each_is_not_sure_and_no_exit_1(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    keep(path, "old", 66.0, 66.4, 65.8, 66.1, 66.3)
+    keep(path, "new", 61.9, 62.3, 61.7, 62.0, 62.2)
+    said = bench("compare", "--ledger", path)
+    assert said.exit_code == 0
+    assert "one start each: how much starts differ is not known" in said.stdout
 
 
 def test_one_alone_is_not_compared(tmp_path):

@@ -31,7 +31,9 @@ def result(
         (result(10, 10), result(8.9, 8.9), "prose reaches 0.89"),
         (result(1, 1, lower=True), result(1.05, 1.05, lower=True), None),
         (result(1, 1, lower=True), result(1.2, 1.2, lower=True), "prose reaches 0.83"),
+        (result(1, 1, lower=True), result(0, 0, lower=True), None),
         (result(10, 10), result(10, name="other"), "no case in common"),
+        (result(0, 0), result(0, 0), "no case in common"),
     ],
 )
 def test_each_case_must_reach_its_share(before, after, fault):
