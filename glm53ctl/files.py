@@ -1,4 +1,7 @@
-"""Files that are replaced as a whole: a reader finds the old text or the new one, never half."""
+"""Files that are replaced as a whole: a reader finds the old text or the new one, never half.
+
+And logs of lines, in which what was cut short costs itself only.
+"""
 
 import os
 from pathlib import Path
@@ -23,3 +26,20 @@ def replace_durably(file: Path, text: str) -> None:
         handle.flush()
         os.fsync(handle.fileno())
     os.replace(fresh, file)
+
+
+def append_line(file: Path, line: str, mode: int = 0o640) -> bool:
+    """Append one line, and say whether all of it is there. Raises OSError.
+
+    Several programs may append. One write with O_APPEND is whole or, on a full disk, cut short; the
+    next writer then begins a line of its own.
+    """
+    data = line.encode() + b"\n"
+    handle = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, mode)
+    try:
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":
+            data = b"\n" + data
+        return os.write(handle, data) == len(data)
+    finally:
+        os.close(handle)

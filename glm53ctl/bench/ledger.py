@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Sequence
+from errno import ENOSPC
+from os import strerror
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from glm53ctl.bench.result import Identity, Kind, Result
 from glm53ctl.errors import UserError
+from glm53ctl.files import append_line
 
 NAME = "bench.jsonl"
 
@@ -16,8 +19,8 @@ def append(path: Path, result: Result) -> None:
     """Add one result. Raises UserError when the place refuses it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(result.model_dump_json() + "\n")
+        if not append_line(path, result.model_dump_json(), 0o644):
+            raise OSError(ENOSPC, strerror(ENOSPC))
     except OSError as error:
         message = f"{path}: {error.strerror}."
         raise UserError("FILE_REFUSED", message, "Name another ledger with --ledger.") from error
@@ -26,7 +29,7 @@ def append(path: Path, result: Result) -> None:
 def read(path: Path) -> tuple[Result, ...]:
     """Return all results, oldest first; a line that is cut short (a full disk) is left out."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     except FileNotFoundError:
         return ()
     except OSError as error:

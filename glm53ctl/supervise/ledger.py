@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError, field_validator
 
 from glm53ctl.backoff import doubled
 from glm53ctl.config.schema import Supervise
-from glm53ctl.files import replace_text
+from glm53ctl.files import append_line, replace_text
 from glm53ctl.supervise.report import Loss
 
 log = logging.getLogger("glm53ctl")
@@ -48,27 +48,14 @@ def incidents_path(directory: Path) -> Path:
 
 
 def append_incident(directory: Path, incident: Incident) -> bool:
-    """Append one line and say whether it is there. Never raises: what failed is in the journal.
-
-    Several programs append. One write with O_APPEND is whole or, on a full disk, cut short; the
-    next writer then begins a line of its own.
-    """
+    """Append one line and say whether it is there. Never raises: what failed is in the journal."""
     path = incidents_path(directory)
-    line = incident.model_dump_json().encode() + b"\n"
     try:
         _rotate(path)
-        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o640)
-        try:
-            size = os.fstat(file).st_size
-            if size and os.pread(file, 1, size - 1) != b"\n":
-                line = b"\n" + line
-            whole = os.write(file, line) == len(line)
-        finally:
-            os.close(file)
+        return append_line(path, incident.model_dump_json())
     except OSError as error:
         log.error("%s cannot be written (%s): %s", path, error.strerror, incident.message)
         return False
-    return whole
 
 
 def _rotate(path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from glm53ctl import files
 from glm53ctl.bench import ledger
 from glm53ctl.bench.compare import Verdict, compare
 from glm53ctl.bench.report import changes_as_text
@@ -100,13 +101,23 @@ def test_a_ledger_gives_back_what_was_kept(tmp_path):
     assert list(ledger.read(path)) == kept
 
 
-def test_a_line_cut_short_costs_itself_only(tmp_path):
+@pytest.mark.parametrize("cut", [b'{"kind": "deco', '{"kind": "decode", "at": "Zü'.encode()[:-1]])
+def test_a_line_cut_short_costs_itself_only(tmp_path, cut):
     path = tmp_path / "bench.jsonl"
     ledger.append(path, result(*SLOW))
-    with path.open("a") as file:
-        file.write('{"kind": "deco\n')
+    with path.open("ab") as file:
+        file.write(cut)
+    assert ledger.read(path) == (result(*SLOW),)
     ledger.append(path, result(*FAST))
-    assert len(ledger.read(path)) == 2
+    ledger.append(path, result(*FAST))
+    assert len(ledger.read(path)) == 3
+
+
+def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(files.os, "write", lambda file, line: len(line) - 1)
+    with pytest.raises(UserError) as error:
+        ledger.append(tmp_path / "bench.jsonl", result(1))
+    assert error.value.code == "FILE_REFUSED"
 
 
 def test_groups_are_by_what_was_measured_the_latest_last():
