@@ -120,7 +120,7 @@ async def decode(
                     unit="tok/s",
                     values=tuple(values),
                     acceptance=accepted[0],
-                    baseline=baselines.DECODE.get((kind, count), {}),
+                    baseline=baselines.decode(kind, count, max_tokens, think=server.think),
                     extra={"tokens": median(answer.tokens for answer in answers)},
                     **_timings(answers),
                 )
@@ -234,7 +234,7 @@ async def prefix(server: Server, ladder: Sequence[int], runs: int, report: Repor
                     name=f"prefix {tokens}: continued",
                     unit="share reused",
                     values=tuple(reuse),
-                    baseline=baselines.PREFIX_REUSE,
+                    baseline=baselines.PREFIX_REUSE.get(tokens, {}),
                     ttft_seconds=percentiles(onward),
                 ),
             ]
@@ -384,6 +384,8 @@ async def load(
                     asked_rates.append(count / seconds)
                     answers += batch
                     report(f"load x{count}: {rates[-1]:.1f} tok/s")
+            for answer in answers:
+                found.look_at(f"load x{count}", answer)
             case = Case(
                 name=f"load x{count}",
                 unit="tok/s",

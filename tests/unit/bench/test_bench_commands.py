@@ -10,7 +10,7 @@ from fast_server import running
 from typer.testing import CliRunner
 
 from glm53ctl import cli
-from glm53ctl.bench import commands
+from glm53ctl.bench import commands, draw
 from glm53ctl.bench.ledger import read
 from glm53ctl.bench.result import Case, Identity, Result
 from glm53ctl.errors import UserError
@@ -87,7 +87,8 @@ def test_the_ladder_ends_where_the_context_does():
 
 
 def test_text_shows_the_recipes_beside(url):
-    said = bench("decode", "--url", f"{url}/v1/", *SMALL["decode"], "--streams", "1")
+    asked = ("--runs", "1", "--no-coherence", "--streams", "1")
+    said = bench("decode", "--url", f"{url}/v1/", *asked)
     assert "published: vllm-recipe 62.9, tensorfold 114.7" in said.stdout
     assert "acceptance: 2.50 tokens a step" in said.stdout
 
@@ -148,6 +149,21 @@ def test_the_ledger_is_drawn(tmp_path):
     keep(path, "new", 61.9, 62.3)
     assert bench("plot", tmp_path / "p.svg", "--ledger", path).exit_code == 0
     assert "<svg" in (tmp_path / "p.svg").read_text()
+
+
+def test_a_line_of_the_picture_is_of_what_may_be_compared(tmp_path, monkeypatch):
+    def kept(model: str, **asked: int) -> Result:
+        return Result(
+            kind="decode", at="2026-01-02T03:04:05", identity=Identity(model=model),
+            parameters=asked, cases=(Case(name="prose x1", unit="tok/s", values=(1.0,)),),
+        )  # fmt: skip
+
+    pictures = []
+    monkeypatch.setattr(draw, "save", lambda canvas, target: pictures.append(canvas))
+    draw.draw([kept("a", n=1), kept("b", n=1), kept("a", n=2), kept("a", n=1)], tmp_path / "p.svg")
+    lines = [line for line in pictures[0].axes[0].lines if line.get_linestyle() == "-"]
+    assert [list(line.get_xdata()) for line in lines] == [[0, 3], [1], [2]]
+    assert [line.get_label() for line in lines] == ["a, n 1", "b, n 1", "a, n 2"]
 
 
 def test_the_schema_is_printed():

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from fast_server import running
 
-from glm53ctl.bench import measure, texts
+from glm53ctl.bench import baselines, measure, texts
 from glm53ctl.bench.client import Answer, Server, ask
 from glm53ctl.errors import UserError
 
@@ -59,7 +59,6 @@ def test_decode_counts_both_texts_at_every_concurrency(fast):
     ]  # fmt: skip
     case = found.cases[0]
     assert len(case.values) == 3
-    assert case.baseline == {"vllm-recipe": 62.9, "tensorfold": 114.7}
     assert case.acceptance is not None
     assert case.acceptance.length == pytest.approx(2.5)
     assert case.acceptance.by_position == pytest.approx((0.9, 0.6))
@@ -73,6 +72,29 @@ def test_an_answer_that_repeats_itself_is_a_fault():
         found = asyncio.run(measure.decode(server, ["prose"], [1], 1, 30, quiet, coherence=False))
     assert len(found.faults) == 1
     assert "repeats itself" in found.faults[0]
+
+
+def test_babble_under_load_is_a_fault():
+    with running("--text", "!") as url:
+        found = asyncio.run(measure.load(Server(url, "fake"), [2], 250, 1, 30, quiet))
+    assert all(fault.startswith("load x2: the answer repeats itself") for fault in found.faults)
+    assert found.faults
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "think", "published"),
+    [(400, False, {"vllm-recipe": 62.9, "tensorfold": 114.7}), (399, False, {}), (400, True, {})],
+)
+def test_what_was_published_stands_beside_the_same_case_only(fast, max_tokens, think, published):
+    server = Server(fast.url, "fake", think=think)
+    asked = measure.decode(server, ["structured"], [1], 1, max_tokens, quiet, coherence=False)
+    assert asyncio.run(asked).cases[0].baseline == published
+
+
+def test_the_published_reuse_is_of_one_length(fast, monkeypatch):
+    monkeypatch.setattr(baselines, "PREFIX_REUSE", {400: {"vllm-recipe": 0.46}})
+    found = asyncio.run(measure.prefix(fast, [300, 400], 1, quiet))
+    assert [case.baseline for case in found.cases] == [{}, {}, {}, {"vllm-recipe": 0.46}]
 
 
 def test_prefill_meets_the_length_and_never_the_cache(fast):
