@@ -10,6 +10,8 @@ from glm53ctl.config.schema import Config
 
 UNREAD_MILLISECONDS = 30_000
 """The kernel drops a connection whose other end has taken nothing for this long."""
+KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
+"""Of a connection at rest: seconds until it is probed, between probes, and unanswered probes."""
 BACKLOG = 32
 
 
@@ -54,6 +56,9 @@ def listen(address: str, port: int) -> socket.socket:
         if family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEPALIVE.items():
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
         made.bind((address, port))
         made.listen(BACKLOG)
     except OSError:

@@ -10,7 +10,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from glm53ctl.config.schema import Config
 from glm53ctl.page.addresses import addresses, as_host, listen, names
@@ -24,8 +26,42 @@ AGAIN_SECONDS = 15.0
 """Pause between two looks at the addresses: at boot the LAN comes later than this program, and an
 address may change."""
 MAX_CONNECTIONS = 64
+REQUEST_SECONDS = 10.0
+"""A connection that has not sent a whole request for this long is closed: places are few."""
 STOP_SECONDS = 5.0
 TICK_SECONDS = 1.0
+
+
+class Connection(H11Protocol):
+    """Uvicorn's, closed when a request takes too long to come. It limits only the pause between."""
+
+    _limit: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what comes, and wait on while it is no whole request."""
+        super().data_received(data)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._no_limit()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._no_limit()
+        elif self._limit is None:
+            self._limit = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
+
+    def _no_limit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
 
 
 class Server(uvicorn.Server):
@@ -138,7 +174,7 @@ class PageServer:
                 make_app(stream, self._hosts),
                 lifespan="off",
                 ws="none",
-                http="h11",
+                http=Connection,
                 loop="none",
                 log_config=None,
                 log_level="critical",

@@ -112,6 +112,38 @@ def test_more_connections_than_it_takes_are_refused(monkeypatch):
         wait_for(lambda: status(url) == 200, "room again")
 
 
+def test_connections_that_ask_for_nothing_are_closed(monkeypatch):
+    monkeypatch.setattr(serve, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(serve, "REQUEST_SECONDS", 0.3)
+    with server() as made:
+        url = f"{made.urls[HOST]}healthz"
+        silent = [socket.create_connection((HOST, urlsplit(url).port)) for _ in range(4)]
+        silent[1].sendall(b"GET /healthz HTTP/1.1\r\n")
+        whole = f"GET /healthz HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n"
+        silent[2].sendall(f"{whole}\r\n{whole}".encode())
+        silent[3].sendall(f"{whole}Content-Length: 9\r\n\r\n".encode())
+        wait_for(lambda: status(url) == 200, "the silent ones to be closed")
+        for talk in silent:
+            talk.settimeout(30)
+            while talk.recv(4096):
+                pass
+            talk.close()
+
+
+def test_a_stream_is_not_cut_off_for_want_of_another_request(monkeypatch):
+    monkeypatch.setattr(serve, "REQUEST_SECONDS", 0.05)
+    with server() as made:
+        assert len(views(made, 10)) == 10
+
+
+def test_a_connection_whose_other_end_is_gone_is_found_out():
+    with where.listen(HOST, 0) as made, socket.create_connection(made.getsockname()):
+        taken, _ = made.accept()
+        with taken:
+            assert taken.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+
+
 def test_an_address_in_use_is_said_and_tried_again(monkeypatch, caplog):
     monkeypatch.setattr(serve, "AGAIN_SECONDS", 0.05)
     with socket.socket() as taken:
