@@ -24,6 +24,7 @@ LOOK_SECONDS = 1.0
 IDLE_SECONDS = 20.0
 """Pause between two looks while nobody watches: whoever comes finds the last minutes drawn."""
 HISTORY_SECONDS = 600.0
+_MOST_POINTS = round(HISTORY_SECONDS / LOOK_SECONDS)
 HEARTBEAT_SECONDS = 15.0
 """A browser gets a sign of life this often, however long a look takes."""
 MAX_CLIENTS = 16
@@ -34,7 +35,7 @@ class Stream:
     """Makes views from a blocking `source` and tells them to browsers; of one event loop."""
 
     source: Callable[[], PairView]
-    history: deque[Point] = field(default_factory=deque)
+    history: deque[Point] = field(default_factory=lambda: deque(maxlen=_MOST_POINTS))
     starts: Starts = field(default_factory=Starts)
     clients: int = 0
     closed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -89,9 +90,10 @@ class Stream:
         return tell_trouble(sentence)
 
     def _keep(self, point: Point, now: float) -> None:
-        self.history.append(point)
-        while (self.history[0]["at"] or 0.0) < now - HISTORY_SECONDS:
+        """Keep a point with those of the last minutes, not with those of a clock that was ahead."""
+        while self.history and not 0 <= now - (self.history[0]["at"] or 0.0) <= HISTORY_SECONDS:
             self.history.popleft()
+        self.history.append(point)
 
     async def watch(self) -> None:
         """Look now and then until closed, also while nobody does."""

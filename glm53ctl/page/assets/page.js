@@ -312,7 +312,7 @@
     });
     fill("bench", make("p", { class: "small" }, `${bench.kind}, ${moment(when / 1000, view.at)}`, bench.identity.engine && `, vLLM ${bench.identity.engine}`, bench.ok ? "" : ", some answers were not sane"),
       make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Cases of the last bench" }, make("table", {},
-        make("thead", {}, make("tr", {}, ["case", "median", "published"].map((name) => make("th", { scope: "col" }, name)))), make("tbody", {}, rows))));
+        make("thead", {}, make("tr", {}, ["case", bench.kind === "needle" ? "mean" : "median", "published"].map((name) => make("th", { scope: "col" }, name)))), make("tbody", {}, rows))));
   }
 
   // --- following --------------------------------------------------------------------------------

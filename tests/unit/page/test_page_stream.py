@@ -150,3 +150,16 @@ def test_more_browsers_than_fit_are_told_to_come_back():
     full = make_app(Stream(ready, clients=MAX_CLIENTS), {"testserver"})
     answer = TestClient(full).get("/events")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+
+
+def test_a_clock_that_is_set_back_does_not_make_the_past_grow():
+    async def scene():
+        stream = Stream(Pair())
+        for now in (*range(86_400, 86_410), *range(5_000)):
+            stream._keep({"at": float(now)}, float(now))
+        assert stream.history[0]["at"] >= 5_000 - module.HISTORY_SECONDS - 1
+        for _ in range(5_000):  # a clock that stands still
+            stream._keep({"at": 4_999.0}, 4_999.0)
+        assert len(stream.history) <= module.HISTORY_SECONDS
+
+    play(scene())
