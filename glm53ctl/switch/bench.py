@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from glm53ctl.bench.commands import parameters_of
 from glm53ctl.bench.compare import compare
 from glm53ctl.bench.ledger import NAME, read
@@ -28,7 +30,14 @@ class Proof:
     @classmethod
     def of(cls, command: str, min_ratio: float, config: Config) -> "Proof":
         """Take what the ledger holds of the running configuration as the measure."""
-        words = tuple(shlex.split(command))
+        try:
+            words = tuple(shlex.split(command))
+        except ValueError as error:
+            raise UserError(
+                "SWITCH_BENCH",
+                f"--bench {command!r} is no command line ({error}).",
+                "Write it as after `glm53ctl bench`: --bench 'decode --runs 5'.",
+            ) from error
         kept = _results(config, words)
         if not kept:
             raise UserError(
@@ -47,7 +56,11 @@ class Proof:
         done = subprocess.run(program, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode != 0:
             return f"`bench {shlex.join(self.words)}` ended with status {done.returncode}"
-        return shortfall(self.before, (Result.model_validate_json(done.stdout),), self.min_ratio)
+        try:
+            found = Result.model_validate_json(done.stdout)
+        except ValidationError:
+            return f"`bench {shlex.join(self.words)}` printed no result"
+        return shortfall(self.before, (found,), self.min_ratio)
 
 
 def _results(config: Config, words: Sequence[str]) -> tuple[Result, ...]:

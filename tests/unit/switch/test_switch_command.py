@@ -1,6 +1,7 @@
 """`glm53ctl switch`: what it refuses, what it proves, and with which status it ends."""
 
 import json
+import subprocess
 
 import pytest
 from unit.cli.conftest import clean_environment, closed_port, config, run, settings  # noqa: F401 - fixtures  # noqa: F401
@@ -9,6 +10,7 @@ from glm53ctl.bench.ledger import append
 from glm53ctl.bench.result import Case, Identity, Result
 from glm53ctl.config.sources import digest, load
 from glm53ctl.errors import UserError
+from glm53ctl.switch import bench
 from glm53ctl.switch.bench import Proof, shortfall
 
 ASKED = {"think": False, "max_tokens": 400}
@@ -66,6 +68,7 @@ def test_a_bench_is_compared_with_what_runs_now(config):  # noqa: F811
         (("demo",), "SWITCH_NOTHING"),
         (("demo", "--set", "paths.run_dir=/elsewhere"), "SWITCH_PLACE"),
         (("demo", "--set", "dense=fp8", "--bench", "decode"), "SWITCH_NO_MEASURE"),
+        (("demo", "--set", "dense=fp8", "--bench", "decode 'open"), "SWITCH_BENCH"),
         (("demo", "--set", "serve.max_num_seqs=2"), "PAIR_DOWN"),
     ],
 )
@@ -75,3 +78,11 @@ def test_what_is_refused_ends_with_2_and_changes_nothing(run, config, words, cod
     assert said.err.startswith(code) or code in said.err
     assert not (config.parent / "state/switched.json").exists()
     assert json.loads(config.read_text())["profile"] == "demo"
+
+
+@pytest.mark.parametrize("said", ["", "no JSON", "{}"])
+def test_a_bench_that_prints_no_result_proves_nothing(monkeypatch, said):
+    done = subprocess.CompletedProcess([], 0, stdout=said)
+    monkeypatch.setattr(bench.subprocess, "run", lambda *_, **__: done)
+    fault = Proof(("decode",), 0.9, (result(1.0),)).fault(())
+    assert fault == "`bench decode` printed no result"
