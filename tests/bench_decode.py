@@ -4,13 +4,16 @@ python3 tests/bench_decode.py --phase structured --structured --runs 5 --max-tok
     --skip-coherence --out /tmp/glm53-structured.json
 
 `glm53ctl bench decode` measures the same and keeps it; this is for those who have the recipe's
-line in their fingers or scripts. `--phase` is a label, as it was there.
+line in their fingers or scripts. `--phase` is a label, as it was there. A key, where the server
+asks for one, is taken from GLM53_BENCH_KEY.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from glm53ctl.bench import measure
@@ -18,15 +21,26 @@ from glm53ctl.bench.client import Server
 from glm53ctl.errors import EXIT_NOT_READY, UserError
 
 
+def at_least(fewest: int) -> Callable[[str], int]:
+    """Return argparse's type of a whole number that is not below `fewest`."""
+
+    def number(word: str) -> int:
+        if int(word) < fewest:
+            raise argparse.ArgumentTypeError(f"{word} is too few, {fewest} at least")
+        return int(word)
+
+    return number
+
+
 def main() -> int:
     """Measure and write the cases; 1 when an answer was not sane, 3 when none came or no more."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--phase", default="decode", help="label of the results")
     parser.add_argument("--structured", action="store_true", help="count; otherwise prose")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--max-tokens", type=int, default=400)
+    parser.add_argument("--runs", type=at_least(1), default=5)
+    parser.add_argument("--max-tokens", type=at_least(2), default=400)
     parser.add_argument("--skip-coherence", action="store_true")
-    parser.add_argument("--concurrency", type=int, action="append")
+    parser.add_argument("--concurrency", type=at_least(1), action="append")
     parser.add_argument("--url", default="http://127.0.0.1:8888")
     parser.add_argument("--model", default="GLM-5.3-Flash-EXL3")
     parser.add_argument("--out", type=Path)
@@ -34,7 +48,11 @@ def main() -> int:
     try:
         measured = asyncio.run(
             measure.decode(
-                Server(said.url.rstrip("/").removesuffix("/v1"), said.model),
+                Server(
+                    said.url.rstrip("/").removesuffix("/v1"),
+                    said.model,
+                    os.environ.get("GLM53_BENCH_KEY"),
+                ),
                 ["structured" if said.structured else "prose"],
                 said.concurrency or [1],
                 said.runs,

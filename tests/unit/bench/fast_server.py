@@ -3,11 +3,11 @@
 There is no model behind it, and it says so in its Server header. It runs as a process of its own,
 so that it does not share an interpreter with the client:
 
-    python fast_server.py [--pace SECONDS] [--text TEXT] [--context WORDS] [--whole]
+    python fast_server.py [--pace SECONDS] [--text TEXT] [--context WORDS] [--whole] [--key KEY]
 
 prints its port. Tokens a request are its max_tokens; a prompt has as many as it has words. A prompt
 that begins as an earlier one did counts as cached as far as that goes. Prompts beyond --context are
-refused; with --whole an answer is one write.
+refused, and who does not name the --key; with --whole an answer is one write.
 """
 
 import argparse
@@ -55,8 +55,9 @@ def delta(**said: str) -> bytes:
 class Fake:
     """Answers on every connection until it is closed."""
 
-    def __init__(self, pace: float, text: str, context: int, whole: bool) -> None:
+    def __init__(self, pace: float, text: str, context: int, whole: bool, key: str) -> None:
         self.pace, self.text, self.context, self.whole = pace, text, context, whole
+        self.key = key
         self.drafts = self.hits = 0
         self.seen: list[list[str]] = []
 
@@ -70,7 +71,9 @@ class Fake:
                      if k.lower() == "content-length"), 0,
                 )  # fmt: skip
                 body = await reader.readexactly(length)
-                if path == "/v1/chat/completions":
+                if self.key and f"Bearer {self.key}" not in head:
+                    writer.write(REFUSAL % (0, b""))
+                elif path == "/v1/chat/completions":
                     await self.stream(writer, json.loads(body))
                 else:
                     kind, said = self.plain(path)
@@ -134,8 +137,9 @@ async def main() -> None:
     parser.add_argument("--text", default="")
     parser.add_argument("--context", type=int, default=1_000_000)
     parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--key", default="")
     said = parser.parse_args()
-    fake = Fake(said.pace, said.text, said.context, said.whole)
+    fake = Fake(said.pace, said.text, said.context, said.whole, said.key)
     server = await asyncio.start_server(fake.serve, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()

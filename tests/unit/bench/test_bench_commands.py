@@ -1,6 +1,7 @@
 """`glm53ctl bench` and the recipe's own command line, end to end against a fake server."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -183,6 +184,27 @@ def test_the_recipe_s_command_line_still_works(url, tmp_path):
     assert said["phase"] == "structured"
     assert [case["name"] for case in said["cases"]] == ["structured x1"]
     assert len(said["cases"][0]["values"]) == 2
+
+
+def recipe(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, ROOT / "tests/bench_decode.py", "--skip-coherence", *words],
+        capture_output=True, text=True, timeout=60, env=os.environ | environment,
+    )  # fmt: skip
+
+
+def test_the_recipe_s_command_line_takes_a_key():
+    with running("--key", "k1") as url:
+        words = ("--runs", "1", "--max-tokens", "20", "--url", url)
+        assert recipe(*words).returncode == 2
+        assert recipe(*words, GLM53_BENCH_KEY="k1").returncode == 0
+
+
+@pytest.mark.parametrize("word", ["--runs", "--max-tokens", "--concurrency"])
+def test_the_recipe_s_command_line_refuses_nothing_at_all(word):
+    done = recipe(word, "0")
+    assert done.returncode == 2
+    assert f"argument {word}: 0 is too few" in done.stderr
 
 
 def test_nothing_of_it_is_imported_before_it_is_used():
