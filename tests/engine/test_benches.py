@@ -43,4 +43,5 @@ def test_each_bench_measures_the_pair_and_is_kept(bed):
         if kind == "prefix":  # counted by the engine, which leaves it out of an answer's usage
             assert result.cases[1].values[0] > 0.3
     kept = (bed.root / "state/bench.jsonl").read_text().splitlines()
-    assert [json.loads(line)["kind"] for line in kept] == list(SMALL)
+    kinds = dict.fromkeys(json.loads(line)["kind"] for line in kept)  # one cut short is kept, too
+    assert list(kinds) == list(SMALL)

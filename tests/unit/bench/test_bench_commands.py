@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from glm53ctl import cli
 from glm53ctl.bench import commands, draw
+from glm53ctl.bench.client import Server
 from glm53ctl.bench.ledger import read
 from glm53ctl.bench.result import Case, Identity, Result
 from glm53ctl.errors import UserError
@@ -85,6 +86,16 @@ def test_the_ladder_ends_where_the_context_does():
     assert 870_000 < last < 900_000 - 32
     assert commands.rungs(4_096, 1) == (commands.rungs(4_096, 1)[0],)
     assert commands.rungs(None, 1) == commands.LADDER
+
+
+@pytest.mark.parametrize("kind", ["prefill", "needle", "prefix"])
+def test_a_ladder_that_nobody_named_fits_the_pair(monkeypatch, kind):
+    with running("--context", "1200") as address:
+        target = commands.Target(Server(address, "fake"), Identity(), None, context=1200)
+        monkeypatch.setattr(commands, "_target", lambda *_, **__: target)
+        said = bench(kind, "--json")
+    assert said.exit_code == 0, said.output
+    assert Result.model_validate_json(said.stdout).cases[0].name.startswith(f"{kind} 1")
 
 
 def test_text_shows_the_recipes_beside(url):
