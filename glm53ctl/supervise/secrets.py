@@ -8,6 +8,8 @@ from glm53ctl.plan import SecretSource
 from glm53ctl.plan.credentials import read_secret
 
 MIN_LENGTH = 16
+MAKE = "od -An -N32 -tx1 -w32 /dev/urandom | tr -d ' '"
+"""Makes a secret with coreutils alone: NixOS and a small Debian have no openssl."""
 
 
 def pair_token(config: Config, environ: Mapping[str, str]) -> bytes:
@@ -21,7 +23,7 @@ def pair_token(config: Config, environ: Mapping[str, str]) -> bytes:
         raise UserError(
             "PAIR_TOKEN",
             f"the pair token {what} ({source}).",
-            "Make one with `openssl rand -hex 32`, put the same on both nodes, start again. Under "
-            "systemd it is /etc/credstore/glm53.pair-token, read when the unit starts.",
+            f"Make one with `{MAKE}`, put the same on both nodes, start again. Under systemd it is "
+            "/etc/credstore/glm53.pair-token, read when the unit starts.",
         )
     return token.encode()

@@ -55,7 +55,7 @@ in
 
   options.services.glm53.credentials = {
     apiKey = secret "api-key" "the key that clients must send";
-    pairToken = secret "pair-token" "the secret that both machines share (`openssl rand -hex 32`)";
+    pairToken = secret "pair-token" "the secret that both machines share (docs/owners.md makes one)";
     hfToken = secret "hf-token" "a Hub token, for weights that need one";
   };
 
