@@ -16,7 +16,9 @@ let
     unit:
     {
       overrideStrategy = "asDropin";
-      # NixOS reads no [Install] of shipped units.
+      # NixOS reads no [Install] of shipped units. Every switch starts what is wanted, so a rank that
+      # was stopped (`glm53ctl down`) comes back with it: docs/owners.md says so. X-OnlyManualStart= on
+      # glm53.target would not help, since multi-user.target, which wants it, is started as well.
       wantedBy = lib.optionals (!lib.elem unit.file cfg.unwanted) unit.wantedBy;
     }
     // lib.optionalAttrs (unit.kind == "service") {

@@ -27,11 +27,16 @@ in
         environment.LD_LIBRARY_PATH = "/run/opengl-driver/lib";
         restartTriggers = [ cfg.configFile ];
       };
-      # gi finds GLib and Gio by their typelibs.
-      "glm53-bus@".environment.GI_TYPELIB_PATH = lib.makeSearchPathOutput "out" "lib/girepository-1.0" [
-        pkgs.glib
-        pkgs.gobject-introspection
-      ];
+      "glm53-bus@" = {
+        # gi finds GLib and Gio by their typelibs.
+        environment.GI_TYPELIB_PATH = lib.makeSearchPathOutput "out" "lib/girepository-1.0" [
+          pkgs.glib
+          pkgs.gobject-introspection
+        ];
+        # A connection is its input: started by anything but the socket, as a switch would, it fails.
+        # The watchdog is restarted, and with its next connection there is a new one.
+        restartIfChanged = false;
+      };
     };
   };
 }

@@ -21,5 +21,8 @@ in
     # the head was switched as well: `nixos-rebuild switch` would wait for itself. `nix run .#deploy`
     # restarts it on both, without waiting.
     systemd.services.glm53-weights.restartIfChanged = false;
+
+    # It reads every byte and ends: a switch that comes in between would wait for it, for hours.
+    systemd.services.glm53-weights-scrub.restartIfChanged = false;
   };
 }

@@ -202,7 +202,8 @@ def test_a_rank_finds_what_it_compiles_with(name: str, rank: int, hosts: dict[st
 def test_a_switch_waits_for_nothing_that_waits_for_the_other_machine(
     name: str, rank: int, hosts: dict[str, Any]
 ) -> None:
-    for unit in (f"glm53-rank{rank}.service", "glm53-weights.service"):
+    units = ("glm53-weights.service", "glm53-weights-scrub.service", "glm53-bus@.service")
+    for unit in (f"glm53-rank{rank}.service", *units):
         text = hosts[name]["units"][unit]["text"]
         assert "X-RestartIfChanged=false\n" in text
         assert "X-Restart-Triggers" not in text
