@@ -21,8 +21,15 @@ let
   match =
     rail: if rail.path != null then { Path = rail.path; } else { PermanentMACAddress = rail.mac; };
 
-  # A /24 and longer prefixes: where two rails share one, the kernel answers for both on either.
-  network = address: lib.concatStringsSep "." (lib.take 3 (lib.splitString "." address));
+  # Where two rails share one, the kernel answers for both on either. The prefix has 24 bits or more, so
+  # the last octet alone is divided.
+  network =
+    address:
+    let
+      octets = lib.splitString "." address;
+      hosts = lib.foldl' (size: _: size * 2) 1 (lib.range 1 (32 - fabric.prefixLength));
+    in
+    lib.take 3 octets ++ [ (lib.toIntBase10 (lib.last octets) / hosts) ];
 
   ownAddresses = lib.filter (address: address != null) (map (r: mine r.addresses) fabric.rails);
 
@@ -45,7 +52,7 @@ let
   complaints =
     lib.concatLists (lib.imap0 ofRail fabric.rails)
     ++ lib.optional (fabric.rails == [ ]) (
-      complaint "rails" "NET_FABRIC" "there is no rail to carry settings.nodes' addresses."
+      complaint "rails" "CFG_MISSING" "there is no rail to carry settings.nodes' addresses."
         "Name the port, or set fabric.enable = false and configure it yourself."
     )
     ++
@@ -57,11 +64,11 @@ let
             "Leave rails.0.addresses out."
         )
     ++ lib.optional (cfg.effective.fabric.rails == 2 && lib.length fabric.rails < 2) (
-      complaint "rails" "NET_FABRIC" "settings.fabric.rails is 2 and one rail is described here."
+      complaint "rails" "CFG_MISSING" "settings.fabric.rails is 2 and one rail is described here."
         "Describe the second, or leave settings.fabric.rails out."
     )
     ++ lib.optional (!lib.allUnique (map network ownAddresses)) (
-      complaint "rails" "NET_TWIN_RAILS"
+      complaint "rails" "CFG_FORBIDDEN"
         "two rails of this machine are in one network: it would answer for both on either of them."
         "Give each rail a network of its own."
     )
@@ -125,7 +132,7 @@ in
               description = "What the device is called on this machine.";
             };
             addresses = mkOption {
-              type = types.listOf types.str;
+              type = types.listOf (types.strMatching "([0-9]{1,3}\\.){3}[0-9]{1,3}");
               default = map (node: node.address) nodes;
               defaultText = lib.literalExpression "those of settings.nodes";
               description = "IPv4 address of each machine on this rail, in the order of `settings.nodes`.";

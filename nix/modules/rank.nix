@@ -25,6 +25,13 @@ in
   imports = [ ./core.nix ];
 
   config = lib.mkIf cfg.enable {
+    assertions = [
+      {
+        assertion = lib.elem own ranks;
+        message = "services.glm53.rank: RANK_UNKNOWN: there is no services/${own}.service, so nothing would start this rank. Make it 0 on the head and 1 on the worker.";
+      }
+    ];
+
     services.glm53.unwanted = map (name: "${name}.service") (lib.remove own ranks);
 
     systemd.services.${own} = {

@@ -71,7 +71,7 @@ GOOD: Sequence[Machine] = (
     good("the worker", rank=1),
     good("disabled", enable=False),
     good("one node", {"nodes": NODES[:1]}),
-    good("three nodes", {"nodes": ADDRESSES_3}, rank=2),
+    good("three nodes", {"nodes": ADDRESSES_3}, rank=1),
     good("profile long", {"profile": "long", "kv": {"bytes": 15_032_385_536}}),
     good("profile demo", {"profile": "demo"}),
     good("demo's own nodes", {"profile": "demo", "nodes": None}),
@@ -104,6 +104,12 @@ GOOD: Sequence[Machine] = (
     good("a rail by MAC", fabric=fabric({"mac": "4c:bb:47:00:00:01"})),
     good("a rail with a name", fabric=fabric({**RAIL_1, "name": "cx7"})),
     good("small frames", fabric=fabric(RAIL_1, mtu=1500)),
+    good(
+        "two rails in the halves of a network",
+        fabric=fabric(
+            RAIL_1, {**RAIL_2, "addresses": ["10.0.9.129", "10.0.9.130"]}, prefixLength=25
+        ),
+    ),
     good("clients from the LAN", apiInterfaces=["enP7s7"]),
     good("closures over ssh", closureKeys=["ssh-ed25519 AAAA root@spark-head"]),
     good("a limited pull", {"weights": {"sync_mb_per_second": 500}}),
@@ -236,7 +242,13 @@ HOSTS = (
     ),
     bad("rank beyond nodes", "RANK_UNKNOWN: there is no rank 2", rank=2),
     bad("rank beyond four", "not of type `integer between 0 and 3", rank=4),
-    bad("a fabric of nothing", "NET_FABRIC: there is no rail", fabric=fabric()),
+    bad(
+        "a rank without a unit",
+        "services.glm53.rank: RANK_UNKNOWN: there is no services/glm53-rank2.service",
+        {"nodes": ADDRESSES_3},
+        rank=2,
+    ),
+    bad("a fabric of nothing", "CFG_MISSING: there is no rail", fabric=fabric()),
     bad("a rail without a place", "by its PCI path or by its MAC", fabric=fabric({})),
     bad(
         "a rail with two places",
@@ -252,8 +264,20 @@ HOSTS = (
     ),
     bad(
         "two rails in one network",
-        "NET_TWIN_RAILS",
+        "CFG_FORBIDDEN: two rails of this machine are in one network",
         fabric=fabric(RAIL_1, {**RAIL_2, "addresses": ["10.0.9.11", "10.0.9.12"]}),
+    ),
+    bad(
+        "two rails in one half of a network",
+        "two rails of this machine are in one network",
+        fabric=fabric(
+            RAIL_1, {**RAIL_2, "addresses": ["10.0.9.126", "10.0.9.127"]}, prefixLength=25
+        ),
+    ),
+    bad(
+        "a rail's address that is none",
+        'addresses."[definition 1-entry 1]"\' is not of type',
+        fabric=fabric(RAIL_1, {**RAIL_2, "addresses": ["worker", "10.0.10.2"]}),
     ),
     bad(
         "a rail for one node",
@@ -267,7 +291,7 @@ HOSTS = (
     ),
     bad(
         "a second rail that is not there",
-        "settings.fabric.rails is 2",
+        "CFG_MISSING: settings.fabric.rails is 2",
         {"fabric": {"rails": 2}},
         fabric=fabric(RAIL_1),
     ),
