@@ -47,13 +47,16 @@ let
       fi
     '';
   };
-in
-{
-  default = {
+
+  glm53ctl = {
     type = "app";
     program = lib.getExe pkgs.glm53.glm53ctl;
     meta.description = "The control program";
   };
+in
+{
+  inherit glm53ctl;
+  default = glm53ctl;
   deploy = {
     type = "app";
     program = lib.getExe deploy;

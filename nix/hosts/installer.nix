@@ -13,6 +13,8 @@ let
   install = pkgs.writeShellApplication {
     name = "install-spark";
     text = ''
+      # The image logs in as `nixos`, who has no disk and no store to write to.
+      [ "$(id -u)" = 0 ] || exec sudo "$0" "$@"
       echo "This erases ${installed.config.disko.devices.disk.main.device} and makes it ${hostName}."
       read -r -p "Type ${hostName} to go on: " answer
       [ "$answer" = ${hostName} ] || exit 1

@@ -226,6 +226,8 @@ def test_an_owner_gets_an_image_of_it(host: str, owned: Path, theirs: list[str])
     assert "install -d -m 700 /mnt/etc/credstore\n" in made["script"]
     done = subprocess.run(["bash", "-n", "-c", made["script"]], check=False)
     assert done.returncode == 0
+    # The image logs in as `nixos`, who may not touch a disk; nobody is asked before that is mended.
+    assert made["script"].index("exec sudo") < made["script"].index("read -r")
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -248,7 +250,11 @@ def test_an_owner_s_modules_are_of_both_machines(
 
 
 def test_an_owner_can_deploy(owned: Path, theirs: list[str]) -> None:
-    assert ask(owned, theirs, "apps.x86_64-linux", "builtins.attrNames") == ["default", "deploy"]
+    assert ask(owned, theirs, "apps.x86_64-linux", "builtins.attrNames") == [
+        "default",
+        "deploy",
+        "glm53ctl",
+    ]
 
 
 # --- what the page for owners says ----------------------------------------------------------------
