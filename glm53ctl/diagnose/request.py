@@ -43,9 +43,7 @@ class Answer:
     body: Any = None
 
 
-_SERVER = frozenset(
-    {"API_SERVER_ERROR", "API_BUSY", "CFG_TOOL_PARSER", "OUTPUT_DEGENERATE", "ANSWER_SHAPE"}
-)
+_SERVER = frozenset({"API_SERVER_ERROR", "API_BUSY", "CFG_TOOL_PARSER", "OUTPUT_DEGENERATE"})
 _NOBODY = frozenset({"REQ_OK", "TOOL_NAME_STRAY_TOKEN"})
 
 

@@ -105,7 +105,7 @@ def _unplugged(view: PairView) -> Iterator[Finding]:
         for rail in node.rails or ():
             if rail.lost:
                 message = f"Rail {rail.name} of {node.name} has no carrier."
-                yield Finding(code="RAIL_DOWN", severity=Severity.WARN, message=message)
+                yield Finding(code="NET_RAIL_DOWN", severity=Severity.WARN, message=message)
 
 
 def point(view: PairView) -> Point:

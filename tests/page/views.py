@@ -251,7 +251,7 @@ def degraded(second: int = 0) -> PairView:
             node="spark-head",
         ),
         Finding(
-            code="RAIL_DOWN",
+            code="NET_RAIL_DOWN",
             severity=Severity.WARN,
             message="Rail enP2p1s0f0np0 has no carrier: the pair runs on one rail of two.",
             fix="Check the cable between the two second ports.",
