@@ -17,7 +17,8 @@ TOOL := .venv/bin
 # The stamps carry the path of the checkout: a virtual environment that was moved is broken.
 TOOL_READY := .venv/ready$(subst /,-,$(CURDIR))
 ENGINE_READY := .engine/ready$(subst /,-,$(CURDIR))
-OVERLAY_SOURCES := $(shell find overlay -name '*.py' -o -name '*.toml')
+# Data as well, such as the chat template; not what Python and pip leave there.
+OVERLAY_SOURCES := $(shell find overlay \( -name __pycache__ -o -name build -o -name '*.egg-info' \) -prune -o -type f -print)
 # Python that finds the modules which several kinds of tests share, as pytest does.
 TESTS := PYTHONPATH=tests $(TOOL)/python
 PIP := $(TOOL)/python -m pip install -qq --disable-pip-version-check --no-input

@@ -48,3 +48,19 @@ def test_a_program_of_the_makefile_loads(with_tests: bool, program: str) -> None
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_overlay_is_installed_anew_after_a_change_of_any_of_its_files() -> None:
+    """Also of data, such as the chat template; not of what Python and pip leave there."""
+    show = "shown:; @printf '%s\\n' $(OVERLAY_SOURCES)"
+    words = ["make", "--silent", f"--eval={show}", "shown"]
+    done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    left = {"__pycache__", "build"}
+    ours = {
+        str(path.relative_to(CHECKOUT))
+        for path in (CHECKOUT / "overlay").rglob("*")
+        if path.is_file()
+        and not any(part in left or part.endswith(".egg-info") for part in path.parts)
+    }
+    assert any(name.endswith(".jinja") for name in ours)
+    assert set(done.stdout.split()) == ours
