@@ -2,10 +2,10 @@
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Address
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, MinLen
 from pydantic.fields import FieldInfo
@@ -116,8 +116,15 @@ _WORDS = {
 }
 
 
+def _limited(words: str, bounds: Iterable[str]) -> str:
+    return ", ".join([words, *bounds]).replace(", from", " from")
+
+
 def _words(annotation: Any) -> str:
     origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:  # an item of a list with limits of its own
+        fields = (field for field in args[1:] if isinstance(field, FieldInfo))
+        return _limited(_words(args[0]), (bound for field in fields for bound in _bounds(field)))
     if origin is Literal:
         return "one of " + ", ".join(map(str, args)) if len(args) > 1 else str(args[0])
     if origin is tuple:
@@ -151,7 +158,7 @@ def allowed(keys: Keys) -> str:
     annotation, field = _type_at(keys)
     words = " or ".join(_words(option) for option in _options(annotation))
     if field is not None:
-        words = ", ".join([words, *_bounds(field)]).replace(", from", " from")
+        words = _limited(words, _bounds(field))
     return words + (" (or null)" if takes_null(keys) else "")
 
 

@@ -49,8 +49,8 @@ class Fabric(Section):
     rails: Annotated[
         Literal["auto", 1, 2], BeforeValidator(_whole), Knob(tensorfold="NCCL_RAILS")
     ] = "auto"
-    """Cables' links to use: with auto the second one where it is whole on both nodes; 2 refuses to
-    start without it."""
+    """How many of the cable's two links are used. auto: both where the second one works on both
+    nodes, else one. 2: no start without the second one."""
     nccl_debug: Annotated[
         Literal["VERSION", "WARN", "INFO", "TRACE"], Knob(vllm_recipe="NCCL_DEBUG")
     ] = "WARN"

@@ -187,6 +187,7 @@ def test_all_mistakes_come_at_once_with_their_lines(tmp_path: Path) -> None:
         ("kv.gpu_memory_utilization=0", "CFG_RANGE", "more than 0 and at most 0.95"),
         ("ablit.layers=all", "CFG_RANGE", "like 15-45"),
         ("media.url_domains=example.org", "CFG_TYPE", "a list (text)"),
+        ("warmup.together=2", "CFG_TYPE", "a list (a whole number from 1 to 256)"),
         ("licenses.accept=[MIT]", "CFG_RANGE", "ShapleyMCG-1.0"),
         ("serve=3", "CFG_TYPE", "serve is a section"),
         ("serve.max_model_len", "CFG_SYNTAX", "needs a value"),
