@@ -53,3 +53,20 @@ def test_the_configuration_in_the_readme_is_valid(tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text(sample)
     assert load(file, environ={}).config.profile == "vllm-recipe"
+
+
+def test_the_line_that_opens_the_api_is_valid_where_there_is_a_key(tmp_path):
+    (sample,) = re.findall(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)
+    file = tmp_path / "config.yaml"
+    file.write_text(sample.replace("# api:", "api:"))
+    (tmp_path / "api-key").write_text("k")
+    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    assert load(file, environ=environ).config.api.host == "0.0.0.0"
+
+
+def test_a_change_on_nixos_ends_with_the_restart_that_a_switch_leaves_out():
+    blocks = re.findall(r"```sh\n(.*?)```", README.read_text(), re.DOTALL)
+    (change,) = [block for block in blocks if "nixos-rebuild" in block]
+    commands = [line.partition(" #")[0].strip() for line in change.splitlines()]
+    switches = [f"nixos-rebuild switch --flake .#spark-{name}" for name in ("head", "worker")]
+    assert commands == [*switches, "glm53ctl restart"]
