@@ -2,7 +2,7 @@
   description = "One GLM-5.3-Flash server on two NVIDIA DGX Sparks";
 
   inputs = {
-    nixpkgs.url = "github:NixOS/nixpkgs";
+    nixpkgs.url = "github:NixOS/nixpkgs/nixos-unstable";
 
     # Disks, for the installer.
     disko = {

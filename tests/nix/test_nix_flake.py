@@ -94,6 +94,23 @@ def test_what_is_documented_of_the_lock_is_in_it() -> None:
             assert node["locked"]["rev"] in text, name
 
 
+def test_every_option_has_its_line() -> None:
+    """Those that are for the files of the folder alone are none of an owner's."""
+    made = re.compile(
+        r"^ +(?:options\.)?([\w.-]+) = (?:(?:lib\.)?mk\w*Option\b|secret )", re.MULTILINE
+    )
+    public = set()
+    for file in sorted((ROOT / "nix/modules").glob("*.nix")):
+        # What is before the first one, then a name and what follows it, by turns.
+        _, *words = made.split(file.read_text())
+        pairs = zip(words[::2], words[1::2], strict=True)
+        public |= {path.split(".")[-1] for path, rest in pairs if "internal = true" not in rest}
+    assert {"rank", "mac", "hfToken", "scrub", "apiKeyFile"} <= public
+    rows = re.findall(r"^\| (`[^|]*) \|", (ROOT / "docs/nix.md").read_text(), re.MULTILINE)
+    told = {word.split(".")[-1] for row in rows for word in re.findall(r"[\w.-]+", row)}
+    assert public - told == set()
+
+
 def test_what_is_documented_of_the_tests_is_so() -> None:
     text = (ROOT / "docs/nix.md").read_text()
     assert f"{len(GOOD)} good and {len(BAD)} bad configurations" in text
