@@ -265,6 +265,7 @@ MEANINGS = {
     "SUPERVISOR_LOST": "A supervisor is gone: killed, crashed, or given up by systemd.",
     "SUPERVISOR_REFUSED": "A supervisor ended because its configuration cannot be used.",
     "SUPERVISOR_STUCK": "A supervisor runs and does not answer.",
+    "SWITCH_BENCH": "The words after `--bench` are no bench that can be run.",
     "SWITCH_KEPT": "The new profile serves, and was kept.",
     "SWITCH_NOTHING": "The pair runs with that profile already.",
     "SWITCH_NO_MEASURE": "There is no measurement to compare the new profile with.",
