@@ -133,7 +133,7 @@ class Watchdog:
         """Look at everything once, act where it is due, and leave a report."""
         units = await self._bus.units()
         wanted = TARGET in units and units[TARGET].active == "active"
-        stage = self._feed_guard()
+        self._feed_guard()
         troubles: list[Trouble] = []
         for rank, unit in sorted(_ranks(units).items()):
             if rank >= self.config.world_size:
@@ -146,7 +146,7 @@ class Watchdog:
             if verdict.trouble is not None:
                 troubles.append(verdict.trouble)
             await self._act(rules, look, verdict)
-            if stage is MemoryStage.STOP:
+            if self._is_short(time.monotonic()):
                 await self._stop_for_memory(rank, unit, report)
             if self._probe is None and report is not None and rules.wants_probe(look):
                 self._probed_at = report.counters
@@ -241,7 +241,7 @@ class Watchdog:
         now = time.monotonic()
         has_engine = unit.pid > 0 and (report is None or report.engine.pid is not None)
         recent = now - self._killed_at.get(rank, -KILL_AGAIN_SECONDS) < KILL_AGAIN_SECONDS
-        if not has_engine or recent or now - self.guard.since < SUPERVISOR_FIRST_SECONDS:
+        if not has_engine or recent:
             return
         self._killed_at[rank] = now
         trouble = Trouble("MEM_GUARD", self._memory_words(), Remedy.RESTART)
@@ -264,13 +264,18 @@ class Watchdog:
 
     # --- memory ---------------------------------------------------------------------------------
 
-    def _feed_guard(self) -> MemoryStage:
+    def _feed_guard(self) -> None:
         facts = known(probe_memory())
         if facts is None:
-            return self.guard.stage
+            return
         self._available = gib(facts.available)
         reading = Reading(self._available, facts.pressure_full)
-        return self.guard.feed(reading, time.monotonic())
+        self.guard.feed(reading, time.monotonic())
+
+    def _is_short(self, now: float) -> bool:
+        """Say whether memory is short now, and for longer than the supervisor needs to act."""
+        since = self.guard.short_since
+        return since is not None and now - since >= SUPERVISOR_FIRST_SECONDS
 
     def _memory_words(self) -> str:
         floor = self.config.memory.floor_gib

@@ -36,18 +36,26 @@ class Reading:
 
 @dataclass
 class MemoryGuard:
-    """Turns readings into a stage: up at once, down slowly."""
+    """Turns readings into a stage: up at once, down slowly.
+
+    `short_since` is the monotonic time of the first of the readings in a row that each stop the
+    pair, None while the last one does not: the stage outlives them, and so the next engine's start.
+    """
 
     config: Config
     stage: MemoryStage = MemoryStage.OK
-    since: float = 0.0
+    short_since: float | None = None
     _calm_since: float | None = None
 
     def feed(self, reading: Reading, now: float) -> MemoryStage:
         """Take a reading at monotonic `now` and return the stage."""
         there = self._stage_of(reading, 0.0)
+        if there is not MemoryStage.STOP:
+            self.short_since = None
+        elif self.short_since is None:
+            self.short_since = now
         if there > self.stage:
-            self._enter(there, now)
+            self._enter(there)
             return self.stage
         calmer = self._stage_of(reading, HYSTERESIS_GIB)
         if calmer >= self.stage:
@@ -55,11 +63,11 @@ class MemoryGuard:
         elif self._calm_since is None:
             self._calm_since = now
         elif now - self._calm_since >= CALM_SECONDS:
-            self._enter(calmer, now)
+            self._enter(calmer)
         return self.stage
 
-    def _enter(self, stage: MemoryStage, now: float) -> None:
-        self.stage, self.since, self._calm_since = stage, now, None
+    def _enter(self, stage: MemoryStage) -> None:
+        self.stage, self._calm_since = stage, None
 
     def _stage_of(self, reading: Reading, margin: float) -> MemoryStage:
         settings, left = self.config.watchdog, reading.available_gib - margin

@@ -343,6 +343,45 @@ def test_a_supervisor_that_ended_its_engine_is_not(scene, monkeypatch):
     assert scene.agent.asked == []
 
 
+def test_the_engine_after_a_stop_for_memory_is_left_alone(scene, monkeypatch):
+    """The stage outlives the shortage, and the next engine starts before it is left."""
+    monkeypatch.setattr(daemon, "SUPERVISOR_FIRST_SECONDS", 0.0)
+    memory(monkeypatch, 1.0)
+    scene.agent.units = [unit().model_dump()]
+    scene.says = has_engine(None)
+    back: list[int] = []
+
+    def next_engine_runs() -> bool:
+        if scene.agent.looks > 5 and not back:
+            memory(monkeypatch, 60.0)
+            back.append(scene.agent.looks)
+        if back and scene.agent.looks > back[0] + 3:
+            scene.says = has_engine(4712)
+        return bool(back) and scene.agent.looks > back[0] + 25
+
+    scene.play(next_engine_runs)
+    assert scene.report.memory == "stop"
+    assert (scene.agent.asked, incidents(scene)) == ([], [])
+
+
+def test_a_right_kill_is_not_repeated_when_memory_is_back(scene, monkeypatch):
+    monkeypatch.setattr(daemon, "SUPERVISOR_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(daemon, "KILL_AGAIN_SECONDS", 0.2)
+    memory(monkeypatch, 1.0)
+    scene.agent.units = [unit().model_dump()]
+    scene.says = has_engine(4711)
+    killed: list[int] = []
+
+    def next_engine_runs() -> bool:
+        if scene.agent.asked and not killed:
+            memory(monkeypatch, 60.0)
+            killed.append(scene.agent.looks)
+        return bool(killed) and scene.agent.looks > killed[0] + 25
+
+    scene.play(next_engine_runs)
+    assert scene.agent.asked == ["kill glm53-rank0.service"]
+
+
 def test_the_supervisor_goes_first(scene, monkeypatch):
     monkeypatch.setattr(daemon, "SUPERVISOR_FIRST_SECONDS", 600.0)
     memory(monkeypatch, 1.0)

@@ -37,6 +37,12 @@ def test_it_rises_at_once_and_falls_only_after_a_calm_time(guard):
     assert stages == [MemoryStage.STOP] * 3 + [MemoryStage.OK]
 
 
+def test_how_long_memory_is_short_is_told_by_the_readings_and_not_by_the_stage(guard):
+    readings = [(0, 60.0), (1, 1.0), (2, 1.5), (3, 60.0), (4, 60.0), (5, 1.0)]
+    since = [(guard.feed(Reading(gib), now), guard.short_since)[1] for now, gib in readings]
+    assert since == [None, 1, 1, None, None, 5]
+
+
 def test_a_dip_starts_the_calm_time_anew(guard):
     readings = [(0, 3.5), (10, 60.0), (30, 3.5), (41, 60.0), (70, 60.0), (71, 60.0)]
     stages = [guard.feed(Reading(gib), now) for now, gib in readings]
