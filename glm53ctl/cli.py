@@ -113,20 +113,23 @@ def rank(
     """Supervise one rank in the foreground (what the systemd units run)."""
     import asyncio
 
+    from glm53ctl.supervise.control import only_one
     from glm53ctl.supervise.rank import RankSupervisor
 
     logging.basicConfig(level=logging.INFO, format=f"rank {number}: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    nodes = _load(config, set_, warn=True, rank=number).config.nodes
+    settings = _load(config, set_, warn=True, rank=number).config
+    nodes = settings.nodes
     if number >= len(nodes):
         raise UserError("RANK_UNKNOWN", f"there is no rank {number}: `nodes` lists {len(nodes)}.")
     supervisor = RankSupervisor(
         number, lambda: load(config, overrides=set_ or (), rank=number).config
     )
-    try:
-        asyncio.run(supervisor.run())
-    except UserError as error:  # 2 means a configuration that starting again does not mend
-        raise UserError(error.code, error.message, error.fix, exit_code=1) from error
+    with only_one(Path(settings.paths.run_dir), number):
+        try:
+            asyncio.run(supervisor.run())
+        except UserError as error:  # 2 means something that starting again does not mend
+            raise UserError(error.code, error.message, error.fix, exit_code=1) from error
 
 
 @app.command()

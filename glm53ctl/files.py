@@ -1,8 +1,10 @@
-"""Files that are replaced as a whole: a reader finds the old text or the new one, never half.
+"""Files that are replaced as a whole, logs of lines, and files that are locked.
 
-And logs of lines, in which what was cut short costs itself only.
+Of the first a reader finds the old text or the new one, never half; a line that was cut short costs
+itself only.
 """
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -43,3 +45,19 @@ def append_line(file: Path, line: str, mode: int = 0o640) -> bool:
         return os.write(handle, data) == len(data)
     finally:
         os.close(handle)
+
+
+def locked(file: Path) -> int:
+    """Return a file locked for this process alone, until it is closed or the process ends.
+
+    It is made when it is missing, and opened to read only, which is enough for a lock. Raises
+    BlockingIOError when another process has it, another OSError when it cannot be opened.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(file, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd

@@ -9,13 +9,14 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
 from glm53ctl.errors import UserError
+from glm53ctl.files import locked
 from glm53ctl.supervise.report import RankReport, Trial
 
 if TYPE_CHECKING:
@@ -48,6 +49,35 @@ class Answer(BaseModel):
 def socket_path(run_dir: Path, rank: int) -> Path:
     """Return where the rank listens."""
     return run_dir / f"rank{rank}.sock"
+
+
+@contextlib.contextmanager
+def only_one(run_dir: Path, rank: int) -> Iterator[None]:
+    """Let one supervisor of a rank live on this host: a second would take its socket and its link.
+
+    Raises UserError where there is one, or where the lock cannot be made.
+    """
+    file = run_dir / f"rank{rank}.lock"
+    try:
+        lock = locked(file)
+    except BlockingIOError:
+        raise UserError(
+            "RANK_RUNS",
+            f"another supervisor of rank {rank} runs on this host: it holds {file}.",
+            f"`systemctl status glm53-rank{rank}` and `pgrep -af 'glm53ctl rank'` show it; "
+            "end it first.",
+        ) from None
+    except OSError as error:
+        raise UserError(
+            "RUN_DIR_UNUSABLE",
+            f"{file} cannot be opened and locked ({error.strerror}).",
+            "Run it as the user of the service, or set paths.run_dir to a directory of your own.",
+            exit_code=1,
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(lock)
 
 
 async def serve(path: Path, handle: Callable[[Request], Awaitable[Answer]]) -> "asyncio.Server":

@@ -182,9 +182,9 @@ class RankRules:
         if unit.exited_with == EXIT_BAD_INPUT:
             return Trouble(
                 "SUPERVISOR_REFUSED",
-                f"{unit.name} cannot use its configuration",
+                f"{unit.name} does not start with its configuration, or beside another supervisor",
                 None,
-                f"`glm53ctl config check` says why; then `systemctl restart {unit.name}`.",
+                f"`journalctl -u {unit.name}` says why; then `systemctl restart {unit.name}`.",
             )
         return Trouble(
             "SUPERVISOR_LOST",

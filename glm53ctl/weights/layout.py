@@ -6,7 +6,6 @@ manifest and `weights/model-COMMIT.verified.json` what this node has verified of
 """
 
 import contextlib
-import fcntl
 import os
 import re
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Literal
 
 from glm53ctl.config.schema import Config
 from glm53ctl.errors import UserError
+from glm53ctl.files import locked
 
 Role = Literal["model", "draft"]
 
@@ -157,15 +157,10 @@ def only_one(weight_set: WeightSet) -> Iterator[None]:
 
 
 def _lock(file: Path, role: Role) -> int:
-    """Return the locked file: opened to read only, which is enough for a lock."""
-    fd = -1
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(file, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return locked(file)
     except BlockingIOError:
-        with open(fd) as held:
-            process = held.read().strip() or "?"
+        process = file.read_text().strip() or "?"
         raise UserError(
             "FETCH_BUSY",
             f"process {process} works on the {role} already.",
@@ -173,12 +168,9 @@ def _lock(file: Path, role: Role) -> int:
             exit_code=1,
         ) from None
     except OSError as error:
-        if fd >= 0:
-            os.close(fd)
         raise UserError(
             "CACHE_NOT_WRITABLE",
             f"{file} cannot be opened and locked ({error.strerror}).",
             f"chown -R {os.geteuid()}:{os.getegid()} {file.parent}",
             exit_code=1,
         ) from error
-    return fd

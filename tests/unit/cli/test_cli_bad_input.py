@@ -121,6 +121,13 @@ def test_a_rank_beyond_the_nodes_is_refused(run, config, words, code):
     assert "there is no rank 2" in refused(run(*words, "-c", config), code).lower()
 
 
+def test_a_rank_whose_lock_cannot_be_made_is_refused(run, config):
+    (config.parent / "run/rank0.lock").mkdir(parents=True)
+    said = run("rank", "0", "-c", config)
+    assert said.code == 1  # a service tries again
+    assert said.err.splitlines()[-1].startswith("RUN_DIR_UNUSABLE: ")
+
+
 # --- configuration files -------------------------------------------------------------------------
 
 

@@ -323,6 +323,17 @@ def test_a_rank_stopped_on_command_is_no_crash(pair):
     assert told.last_loss is None
 
 
+def test_a_second_supervisor_of_a_rank_is_refused_and_disturbs_nothing(pair):
+    pair.start()
+    before = pair.until_ready()
+    command = [sys.executable, "-m", "glm53ctl", "rank", "1", "--config", str(pair.path)]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert second.returncode == 2
+    assert second.stderr.splitlines()[-1].startswith("RANK_RUNS: another supervisor of rank 1 ")
+    assert pair.until_report(1).pid == pair.pair.ranks[1].pid
+    assert pair.until_ready().epoch == before.epoch
+
+
 def test_down_reaches_the_pair_through_any_rank_and_the_head_drains(pair):
     pair.start()
     pair.until_ready()
