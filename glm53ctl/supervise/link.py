@@ -206,6 +206,9 @@ class PairLink:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one incoming connection (head)."""
+        if not self.is_open:  # it came before `close`, which knows nothing of it: it comes again
+            writer.close()
+            return
         self._own(asyncio.current_task())
         origin = writer.get_extra_info("peername")
         try:

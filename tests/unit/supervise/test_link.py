@@ -257,6 +257,25 @@ def test_the_head_hangs_up_on_a_peer_that_stays_silent(tmp_path, monkeypatch):
     run(scenario)
 
 
+def test_a_connection_that_comes_while_the_link_is_made_anew_is_none_of_the_old_one(tmp_path):
+    """The head would answer it over a link whose messages nobody reads any more."""
+
+    async def scenario():
+        for steps in range(8):
+            config = pair_config(tmp_path)
+            head, worker = make(config, 0), make(config, 1)
+            await head.open()
+            async with linked(worker):
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                await head.close(returns=True)
+                fresh = make(config, 0)
+                async with linked(fresh):
+                    await until(lambda fresh=fresh: fresh.complete, f"the pair ({steps})")
+
+    run(scenario)
+
+
 def test_garbage_on_the_port_does_not_disturb_the_pair(tmp_path):
     async def scenario():
         config = pair_config(tmp_path)
