@@ -7,9 +7,10 @@ a switch or a host without power. The two have different patience: see `config.s
 
 import asyncio
 import contextlib
+import math
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from glm53ctl.config.schema import Config
@@ -40,6 +41,8 @@ RETRY_SECONDS = 0.3
 SEND_SECONDS = 1.0
 RECONNECT_AFTER_SECONDS = 3.0
 """Silence after which a worker opens a fresh connection: TCP's own retries back off for longer."""
+REFUSAL_SECONDS = 10.0
+"""How long a refusal tells how things are: who still does not fit calls again much sooner."""
 READ_SECONDS = 0.1
 """How long reading what has come already may take."""
 
@@ -55,6 +58,7 @@ class Peer:
     report: RankReport | None = None
     facts: NodeFacts | None = None
     refusal: tuple[Finding, ...] = ()
+    refused_at: float = -math.inf
     heard_at: float = 0.0
     closed_at: float | None = None
     left: bool = False
@@ -72,6 +76,14 @@ class Peer:
         self.post.meet(identity.run_id, now)
         self.refusal, self.closed_at, self.left, self.facts = (), None, False, None
 
+    def refuse(self, problems: Sequence[Finding], now: float) -> None:
+        """Note why a connection of this peer was not taken."""
+        self.refusal, self.refused_at = tuple(problems), now
+
+    def refusals(self, now: float) -> tuple[Finding, ...]:
+        """Return why the peer is refused; nothing once it calls no more."""
+        return self.refusal if now - self.refused_at < REFUSAL_SECONDS else ()
+
     def lost(self, rules: LinkRules, run_id: str, now: float) -> str | None:
         """Say why the peer that began an epoch as `run_id` counts as lost, or None."""
         if self.identity is None or self.identity.run_id != run_id:
@@ -84,7 +96,7 @@ class Peer:
 
     def view(self, now: float) -> PeerView:
         """Return the peer as `status` shows it."""
-        if self.refusal:
+        if self.refusals(now):
             state = "refused"
         elif self.identity is None:
             state = "absent"
@@ -118,6 +130,7 @@ class PairLink:
     inbox: asyncio.Queue[tuple[int, Message]] = field(default_factory=asyncio.Queue)
     peers: dict[int, Peer] = field(init=False)
     stranger: Finding | None = None
+    stranger_at: float = -math.inf
     is_open: bool = False
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _server: asyncio.Server | None = None
@@ -156,6 +169,14 @@ class PairLink:
     def complete(self) -> bool:
         """Whether every other rank that this one talks to is connected and fits."""
         return all(peer.connected for peer in self.peers.values())
+
+    def refusals(self, now: float) -> tuple[Finding, ...]:
+        """Return why connections are refused now; a stranger's only while a peer is missing."""
+        found = [f for peer in self.peers.values() for f in peer.refusals(now)]
+        recent = now - self.stranger_at < REFUSAL_SECONDS
+        if self.stranger is not None and recent and not self.complete:
+            found.insert(0, self.stranger)
+        return tuple(found)
 
     async def order(self, command: Command) -> None:
         """Send an order that must not be lost: it is said again until it is confirmed."""
@@ -218,7 +239,7 @@ class PairLink:
             if peer is not None:
                 await self._converse(peer, channel)
         except LinkDeniedError as error:
-            self.stranger = _denied(f"a connection from {origin[0]} was refused: {error}.")
+            self._deny(f"a connection from {origin[0]} was refused: {error}.")
         except (ConnectionError, TimeoutError):
             pass  # a stranger that went away; a peer comes back
         except asyncio.CancelledError:
@@ -226,6 +247,16 @@ class PairLink:
         finally:
             writer.close()
             self.changed.set()
+
+    def _deny(self, message: str) -> None:
+        """Note a stranger."""
+        self.stranger_at = time.monotonic()
+        self.stranger = Finding(
+            code="PAIR_TOKEN",
+            severity=Severity.FAIL,
+            message=message,
+            fix="Put the same pair token on both nodes.",
+        )
 
     async def _welcome(self, channel: Channel) -> Peer | None:
         """Exchange identities (head): the worker first, so that strangers learn nothing."""
@@ -256,7 +287,7 @@ class PairLink:
         if problems or peer is None:
             for known in (peer,) if peer is not None else self.peers.values():
                 if not known.connected:
-                    known.refusal = tuple(problems)
+                    known.refuse(problems, time.monotonic())
             return None
         peer.adopt(channel, theirs, time.monotonic())
         self.stranger = None
@@ -274,7 +305,7 @@ class PairLink:
                 if peer.closed_at is None:  # the host lives, its supervisor does not
                     peer.closed_at = time.monotonic()
             except LinkDeniedError as error:
-                self.stranger = _denied(f"the head at {address}:{port} refused the link: {error}.")
+                self._deny(f"the head at {address}:{port} refused the link: {error}.")
             except (OSError, TimeoutError):
                 pass  # silence, which the peer's own clock measures
             self.changed.set()
@@ -364,12 +395,3 @@ class PairLink:
             while True:
                 await channel.send(Beat(report=self.report()))
                 await pause(self.config.link.beat_seconds)
-
-
-def _denied(message: str) -> Finding:
-    return Finding(
-        code="PAIR_TOKEN",
-        severity=Severity.FAIL,
-        message=message,
-        fix="Put the same pair token on both nodes.",
-    )

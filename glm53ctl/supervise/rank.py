@@ -284,10 +284,7 @@ class RankSupervisor:
             return Phase.HELD, (reasons.held(self.ledger.held),)
         if (blocked := self._start_findings()) or self._weights_changed():
             return Phase.BLOCKED, blocked
-        refusals = tuple(f for peer in self.link.peers.values() for f in peer.refusal)
-        if self.link.stranger is not None and not self.link.complete:
-            refusals = (self.link.stranger, *refusals)
-        if refusals:
+        if refusals := self.link.refusals(time.monotonic()):
             return Phase.REFUSED, refusals
         if not self.link.complete:
             return Phase.PAIRING, self._absent()

@@ -293,6 +293,30 @@ def test_garbage_on_the_port_does_not_disturb_the_pair(tmp_path):
     run(scenario)
 
 
+def test_a_stranger_and_a_peer_that_did_not_fit_are_forgotten_when_they_come_no_more(tmp_path):
+    """One look at the port, while the other node is off, is not why the pair does not start."""
+
+    async def scenario():
+        config = pair_config(tmp_path)
+        head, misfit = make(config, 0), make(config, 1, closure="old")
+        async with linked(head):
+            async with linked(misfit):
+                await until(lambda: head.peers[1].refusal, "the refusal")
+            _, writer = await asyncio.open_connection("127.0.0.1", config.fabric.link_port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await until(lambda: head.stranger, "the stranger")
+            writer.close()
+            now = time.monotonic()
+            found = [finding.code for finding in head.refusals(now)]
+            assert found == ["PAIR_TOKEN", "PAIR_CLOSURE"]
+            assert head.peers[1].view(now).state == "refused"
+            later = now + link_module.REFUSAL_SECONDS
+            assert head.refusals(later) == ()
+            assert head.peers[1].view(later).state == "absent"
+
+    run(scenario)
+
+
 # --- the patience with a peer, without a network ---
 
 RULES = LinkRules(closed_grace_seconds=1.0, silence_grace_seconds=90.0)
