@@ -144,7 +144,12 @@ class Ledger:
 
     def crashes(self, now: float) -> int:
         """Own crashes within the window that ends at `now` (Unix seconds)."""
-        return sum(now - at < self.rules.crash_window_seconds for at in self._memory.crashes)
+        return len(self._recent(now))
+
+    def _recent(self, now: float) -> list[float]:
+        # Either way: a clock is also set back, by seconds or by the years that it ran ahead.
+        window = self.rules.crash_window_seconds
+        return [at for at in self._memory.crashes if abs(now - at) < window]
 
     def begin_epoch(self, epoch: int, boot_id: str) -> None:
         """Note that loading begins; the note is taken back by `loaded` and `record`."""
@@ -170,7 +175,10 @@ class Ledger:
         if stopped == boot_id:
             self.resume()
         before = self._memory.loading_since_boot
-        if before is None or before == boot_id:
+        if before is None:
+            return
+        if before == boot_id:  # that load is over: what becomes of this boot now is not its doing
+            self._write(loading_since_boot=None)
             return
         boots = self._memory.unclean_boots + 1
         self._write(loading_since_boot=None, unclean_boots=boots)
@@ -189,7 +197,7 @@ class Ledger:
         if not own:
             self._write(loading_since_boot=None)
             return
-        recent = [t for t in self._memory.crashes if loss.at - t < self.rules.crash_window_seconds]
+        recent = self._recent(loss.at)
         self._write(loading_since_boot=None, crashes=[*recent, loss.at])
         if len(recent) + 1 >= self.rules.crash_limit:
             minutes = round(self.rules.crash_window_seconds / 60)

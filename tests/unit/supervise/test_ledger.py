@@ -67,6 +67,33 @@ def test_a_supervisor_that_died_while_loading_is_no_unclean_boot(ledger):
         ledger.begin_epoch(epoch, "boot-a")
         ledger.note_start("boot-a")
     assert ledger.held is None
+    ledger.note_start("boot-b")  # rebooted in order, hours after that load was over
+    ledger.note_start("boot-c")
+    assert ledger.held is None
+
+
+def test_loads_that_ended_before_an_orderly_reboot_are_no_reset_loop(ledger):
+    for boot, following in (("boot-a", "boot-b"), ("boot-b", "boot-c")):
+        ledger.begin_epoch(1, boot)
+        ledger.note_start(boot)  # the supervisor died while loading; the machine did not
+        ledger.note_stop(boot)
+        ledger.note_start(following)
+    assert ledger.held is None
+
+
+def test_crashes_of_a_clock_that_ran_ahead_count_no_longer_than_others(ledger):
+    year = 365 * 86400.0
+    ledger.record(loss(at=1000.0 + year))
+    assert ledger.crashes(1000.0) == 0
+    for at in (1000.0, 1000.0 + 20 * 86400):
+        ledger.record(loss(at=at))
+    assert (ledger.crashes(1000.0 + 20 * 86400), ledger.held) == (1, None)
+
+
+def test_a_clock_set_back_by_seconds_loses_no_crash(ledger):
+    for at in (1000.0, 998.0, 999.0):
+        ledger.record(loss(at=at))
+    assert ledger.held is not None
 
 
 def test_a_load_that_succeeded_clears_the_count(ledger):
