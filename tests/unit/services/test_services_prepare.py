@@ -20,7 +20,7 @@ EXPOSURE = 2.3
 
 @pytest.mark.parametrize(
     ("unit", "key", "undo"),
-    [(PREPARE, "ExecStart", False), (PREPARE, "ExecStop", True), (RECLAIM, "ExecStart", None)],
+    [(PREPARE, "ExecStart", False), (PREPARE, "ExecStopPost", True), (RECLAIM, "ExecStart", None)],
 )
 def test_the_commands_are_ones_that_the_program_has(unit, key, undo):
     program, command, *options = Unit(unit).one(key).split()
@@ -35,6 +35,11 @@ def test_the_preparation_is_over_before_a_rank_starts_and_stays_until_the_target
     assert set(unit.one("Before", "Unit").split()) == set(RANKS)
     assert unit.one("PartOf", "Unit") == "glm53.target"
     assert (unit.one("Type"), unit.one("RemainAfterExit")) == ("oneshot", "yes")
+
+
+def test_what_was_set_is_taken_back_after_a_failed_start_too():
+    """The records go with the unit's directory, and a next start would find our own values."""
+    assert Unit(PREPARE).all("Service", "ExecStop") == []  # not run after a failed ExecStart=
 
 
 def test_no_rank_waits_for_what_may_fail():
