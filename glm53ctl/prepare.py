@@ -4,6 +4,7 @@
 run without privileges and ask for the latter by a file (`request_reclaim`).
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from glm53ctl.checks.wanted import load_gib
-from glm53ctl.config.schema import Config
+from glm53ctl.config.schema import Config, Paths
 from glm53ctl.config.sources import load
 from glm53ctl.errors import UserError
 from glm53ctl.facts.host import HERE, Host, Unknown, run_program
@@ -213,4 +214,11 @@ def prepare_command(
 
 def reclaim_command(config: ConfigOption = None) -> None:
     """Turn page cache into free memory (what glm53-reclaim.service runs)."""
-    print(reclaim(load(config, rules=False, with_run=False).config))
+    try:
+        settings = load(config, rules=False, with_run=False).config
+    except UserError:
+        # Where the units have it: a request that stays would have systemd start this again at once.
+        with contextlib.suppress(OSError):
+            Path(Paths().run_dir, REQUEST).unlink(missing_ok=True)
+        raise
+    print(reclaim(settings))

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from glm53ctl import prepare
-from glm53ctl.config.schema import Config
+from glm53ctl.config.schema import Config, Paths
 from glm53ctl.errors import UserError
 from glm53ctl.facts.host import Host, Unknown
 from glm53ctl.facts.memory import KIB_IN_GIB
@@ -136,6 +136,15 @@ def test_a_reserve_is_set_and_the_kernel_s_own_value_comes_back(machine):
     assert machine.line("/proc/sys/vm/min_free_kbytes") == "67584"
 
 
+def test_what_a_failed_start_has_set_is_taken_back(machine):
+    with pytest.raises(UserError, match="no driver"):
+        apply(machine, config(**RESERVE, **CAP), lambda: Unknown(unknown="no driver"))
+    assert list(prepare.restore(config(**RESERVE, **CAP), machine, machine.nvml)) == [
+        "the kernel's reserve is as it was"
+    ]
+    assert machine.line("/proc/sys/vm/min_free_kbytes") == "67584"
+
+
 def test_what_was_set_is_taken_back_whatever_the_settings_say_now(machine):
     apply(machine, config(**CAP))
     assert list(prepare.restore(config(), machine, machine.nvml)) == [
@@ -219,3 +228,15 @@ def test_a_request_is_a_file_that_the_answer_removes(tmp_path, machine):
     assert request.exists()
     prepare.reclaim(SHARE, machine)
     assert not request.exists()
+
+
+def test_a_request_under_a_configuration_that_cannot_be_used_is_removed_all_the_same(
+    tmp_path, monkeypatch
+):
+    """systemd would start the service for it again and again, and then give the request up."""
+    monkeypatch.setattr(prepare, "Paths", lambda: Paths(run_dir=str(tmp_path)))
+    (tmp_path / prepare.REQUEST).touch()
+    (tmp_path / "config.yaml").write_text("nodes: nowhere\n")
+    with pytest.raises(UserError):
+        prepare.reclaim_command(tmp_path / "config.yaml")
+    assert not (tmp_path / prepare.REQUEST).exists()
