@@ -44,7 +44,7 @@ def apply(config: Config, host: Host = HERE, nvml: Callable[[], Any] = load_nvml
 
     Raises UserError when something asked for cannot be had.
     """
-    state = host.path(str(preparation_dir(config)))
+    state = host.path(str(preparation_dir(config.paths)))
     state.mkdir(parents=True, exist_ok=True)
     if config.memory.reserve_gib is not None:
         yield _reserve(config.memory.reserve_gib, state, host)
@@ -52,11 +52,9 @@ def apply(config: Config, host: Host = HERE, nvml: Callable[[], Any] = load_nvml
         yield _cap(config.power.max_gpu_clock_mhz, state, host, nvml)
 
 
-def restore(
-    config: Config, host: Host = HERE, nvml: Callable[[], Any] = load_nvml
-) -> Iterator[str]:
+def restore(paths: Paths, host: Host = HERE, nvml: Callable[[], Any] = load_nvml) -> Iterator[str]:
     """Take back what `apply` set, by its own records."""
-    state = host.path(str(preparation_dir(config)))
+    state = host.path(str(preparation_dir(paths)))
     before = state / "min_free_kbytes"
     if before.exists():
         _write(host, MIN_FREE, before.read_text().strip())
@@ -207,8 +205,17 @@ def prepare_command(
 ) -> None:
     """Set clock cap and memory reserve for the ranks (what glm53-prepare.service runs)."""
     # Root without capabilities cannot read what belongs to the ranks' user.
-    settings = load(config, rules=False, with_run=False).config
-    for sentence in restore(settings) if undo else apply(settings):
+    try:
+        settings = load(config, rules=False, with_run=False).config
+    except UserError:
+        if undo:  # the records are to be used up all the same: they go with the unit
+            _say(restore(Paths()))
+        raise
+    _say(restore(settings.paths) if undo else apply(settings))
+
+
+def _say(sentences: Iterator[str]) -> None:
+    for sentence in sentences:
         print(sentence)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, JsonValue
 
 from glm53ctl import __version__
-from glm53ctl.config.schema import Config
+from glm53ctl.config.schema import Config, Paths
 from glm53ctl.facts.host import HERE, Fact, Host, Unknown, known
 from glm53ctl.facts.memory import MemoryFacts, probe_memory
 from glm53ctl.facts.network import Network, probe_network, probe_rails
@@ -262,9 +262,9 @@ def probe_node(config: Config, rank: int, host: Host = HERE) -> NodeFacts:
     )
 
 
-def preparation_dir(config: Config) -> Path:
+def preparation_dir(paths: Paths) -> Path:
     """Return where the host preparation writes what it did; root's, readable by all."""
-    return Path(config.paths.run_dir).parent / "glm53-prepare"
+    return Path(paths.run_dir).parent / "glm53-prepare"
 
 
 def probe_clock_cap(config: Config, host: Host = HERE) -> ClockCap | Unknown:
@@ -272,7 +272,7 @@ def probe_clock_cap(config: Config, host: Host = HERE) -> ClockCap | Unknown:
     cap = config.power.max_gpu_clock_mhz
     if cap is None:
         return NOT_RECORDED
-    text = host.read(str(preparation_dir(config) / "clock_cap.json"))
+    text = host.read(str(preparation_dir(config.paths) / "clock_cap.json"))
     if isinstance(text, Unknown):
         return ClockCap(cap_mhz=cap)
     try:

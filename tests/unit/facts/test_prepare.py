@@ -130,7 +130,7 @@ def test_a_reserve_is_set_and_the_kernel_s_own_value_comes_back(machine):
     apply(machine, config(**RESERVE))
     apply(machine, config(**RESERVE))  # again, without a stop between
     assert machine.line("/proc/sys/vm/min_free_kbytes") == str(2 * KIB_IN_GIB)
-    assert list(prepare.restore(config(), machine, machine.nvml)) == [
+    assert list(prepare.restore(Paths(), machine, machine.nvml)) == [
         "the kernel's reserve is as it was"
     ]
     assert machine.line("/proc/sys/vm/min_free_kbytes") == "67584"
@@ -139,7 +139,7 @@ def test_a_reserve_is_set_and_the_kernel_s_own_value_comes_back(machine):
 def test_what_a_failed_start_has_set_is_taken_back(machine):
     with pytest.raises(UserError, match="no driver"):
         apply(machine, config(**RESERVE, **CAP), lambda: Unknown(unknown="no driver"))
-    assert list(prepare.restore(config(**RESERVE, **CAP), machine, machine.nvml)) == [
+    assert list(prepare.restore(Paths(), machine, machine.nvml)) == [
         "the kernel's reserve is as it was"
     ]
     assert machine.line("/proc/sys/vm/min_free_kbytes") == "67584"
@@ -147,11 +147,22 @@ def test_what_a_failed_start_has_set_is_taken_back(machine):
 
 def test_what_was_set_is_taken_back_whatever_the_settings_say_now(machine):
     apply(machine, config(**CAP))
-    assert list(prepare.restore(config(), machine, machine.nvml)) == [
+    assert list(prepare.restore(Paths(), machine, machine.nvml)) == [
         "the GPU's clock is free again"
     ]
     assert machine.locked is None
-    assert list(prepare.restore(config(), machine, machine.nvml)) == []
+    assert list(prepare.restore(Paths(), machine, machine.nvml)) == []
+
+
+def test_it_is_taken_back_under_a_configuration_that_cannot_be_used_any_more(
+    tmp_path, machine, monkeypatch
+):
+    apply(machine, config(**RESERVE))
+    monkeypatch.setattr(prepare.restore, "__defaults__", (machine, machine.nvml))
+    (tmp_path / "config.yaml").write_text("nodes: nowhere\n")
+    with pytest.raises(UserError):
+        prepare.prepare_command(tmp_path / "config.yaml", undo=True)
+    assert machine.line("/proc/sys/vm/min_free_kbytes") == "67584"
 
 
 # --- the page cache ------------------------------------------------------------------------------

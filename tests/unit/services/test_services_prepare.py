@@ -50,7 +50,7 @@ def test_no_rank_waits_for_what_may_fail():
 
 def test_the_record_is_where_the_doctor_looks():
     pair = Config.model_validate({"nodes": [{"name": "a", "address": "127.0.0.1"}]})
-    assert str(preparation_dir(pair)) == f"/run/{Unit(PREPARE).one('RuntimeDirectory')}"
+    assert str(preparation_dir(pair.paths)) == f"/run/{Unit(PREPARE).one('RuntimeDirectory')}"
 
 
 def test_the_request_is_the_file_that_the_path_unit_waits_for():
