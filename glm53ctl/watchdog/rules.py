@@ -100,6 +100,8 @@ class RankRules:
     _silent: tuple[int, float] | None = None
     """Pid that does not answer, and since when."""
     _bad_probes: int = 0
+    _probe_error: str = ""
+    """What the last of them showed."""
     _proven_at: float | None = None
     """When the pair last gave tokens (or failed to) as far as is known."""
     _generated: int = 0
@@ -218,7 +220,7 @@ class RankRules:
             return Trouble(
                 "PROBE_FAILED",
                 f"the pair says ready, and {self._bad_probes} probes in a row failed: "
-                f"{look.probe_error or 'no tokens'}",
+                f"{self._probe_error or 'no tokens'}",
                 remedy,
             )
         if wedged:
@@ -243,7 +245,7 @@ class RankRules:
         if look.probe is None:
             return
         if look.probe is Probe.BAD:
-            self._bad_probes += 1
+            self._bad_probes, self._probe_error = self._bad_probes + 1, look.probe_error
             pause = AGAIN_SECONDS - self.config.watchdog.probe_seconds
             self._proven_at = look.now + min(0.0, pause)
             return

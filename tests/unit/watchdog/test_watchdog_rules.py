@@ -138,8 +138,8 @@ def test_service_for_a_moment_does_not(watched):
 # --- tokens --------------------------------------------------------------------------------------
 
 
-def bad(watched, now, epoch=1):
-    return watched.see(now, report=report(epoch=epoch), probe=Probe.BAD, probe_error="no tokens")
+def bad(watched, now, epoch=1, error="no tokens"):
+    return watched.see(now, report=report(epoch=epoch), probe=Probe.BAD, probe_error=error)
 
 
 def test_probes_that_fail_in_a_row_end_the_epoch_and_then_the_supervisor(watched):
@@ -147,6 +147,17 @@ def test_probes_that_fail_in_a_row_end_the_epoch_and_then_the_supervisor(watched
     assert [bad(watched, now).remedy for now in (60, 110, 160)] == [None, None, "order"]
     assert watched.acts(range(162, 218, 2), report=report()) == []  # time to end it
     assert watched.acts(range(220, 224, 2), report=report()) == [(220, "restart")]
+
+
+def test_why_probes_failed_is_known_until_one_is_good(watched):
+    watched.see(0, report=report())
+    for now in (60, 110, 160):
+        bad(watched, now, error="the canary answered '!!!!'")
+    later = [watched.see(now, report=report()) for now in range(162, 224, 2)]
+    assert {verdict.trouble.message for verdict in later} == {
+        "the pair says ready, and 3 probes in a row failed: the canary answered '!!!!'"
+    }
+    assert "restart" in [verdict.remedy for verdict in later]
 
 
 def test_an_order_that_helped_is_followed_by_no_restart(watched):
