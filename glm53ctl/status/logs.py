@@ -1,5 +1,6 @@
 """The engine's own words, from the files that the supervisor keeps of them."""
 
+import os
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -50,17 +51,27 @@ def read_log(config: Config, rank: int, lines: int, *, follow: bool) -> Iterator
 def _to_the_end(
     file: TextIO, begun: str, config: Config, rank: int, path: Path
 ) -> Generator[str, None, Path]:
-    """Yield whole lines as they come; return the log of the epoch that follows."""
+    """Yield whole lines as they come; return the log that follows: of an epoch, or begun anew."""
     while True:
-        newer = newest_log(config, rank) or path  # looked for first: the old one is then complete
+        # Both are looked for first: the old one is then complete.
+        newer = max(newest_log(config, rank) or path, path)
+        anew = _is_another(file, path)
         while part := file.readline():
             begun += part
             if begun.endswith("\n"):
                 yield begun[:-1]
                 begun = ""
-        if newer != path:
+        if anew or newer != path:
             break
         time.sleep(POLL_SECONDS)
     if begun:
         yield begun
     return newer
+
+
+def _is_another(file: TextIO, path: Path) -> bool:
+    """Say whether what was opened as `path` is no longer what is there; not while none is."""
+    try:
+        return not os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

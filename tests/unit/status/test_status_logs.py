@@ -157,3 +157,21 @@ def test_a_log_that_is_removed_is_waited_for_again(kept, meanwhile):
     kept.write(1, "one\n")
     meanwhile(lambda: kept.path(1).unlink(), lambda: None, lambda: kept.write(2, "two\n"))
     assert followed(kept.follow()) == ["one", "two"]
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_following_goes_on_when_the_log_begins_anew(kept, meanwhile, before):
+    """As the supervisor does it at a size: the old one is put aside, then there is none, then one.
+
+    The log of an epoch before is no news meanwhile.
+    """
+    kept.write(1, "one\n")
+    kept.write(before, "two\n")
+    aside = kept.path(before).with_suffix(".log.1")
+    meanwhile(
+        lambda: kept.write(before, "last\n"),
+        lambda: (kept.write(before, "words\n"), kept.path(before).rename(aside)),
+        lambda: kept.write(before, "three\n"),
+        lambda: kept.write(before, "four\n"),
+    )
+    assert followed(kept.follow())[-5:] == ["two", "last", "words", "three", "four"]
