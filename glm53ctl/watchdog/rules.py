@@ -48,13 +48,13 @@ class Remedy(StrEnum):
 class Look:
     """What was seen of one rank at monotonic `now`.
 
-    `unit` is None when systemd has not loaded it, `report` when nobody answered, `probe` when none
-    ended since the last look, `watts` (of the GPU) where it is not known.
+    `report` is None when nobody answered, `probe` when none ended since the last look, `watts` (of
+    the GPU) where it is not known.
     """
 
     now: float
     wanted: bool
-    unit: UnitState | None
+    unit: UnitState
     report: RankReport | None = None
     probe: Probe | None = None
     probe_error: str = ""
@@ -160,15 +160,15 @@ class RankRules:
 
     def _trouble(self, look: Look) -> Trouble | None:
         unit = look.unit
-        if unit is not None and unit.job == "stop":
+        if unit.job == "stop":
             self._stopped = True
-        elif unit is not None and unit.active in ("active", "activating"):
+        elif unit.active in ("active", "activating"):
             self._stopped = False
-        present = unit is not None and (unit.active, unit.sub) in RUNNING and unit.pid > 0
+        present = (unit.active, unit.sub) in RUNNING and unit.pid > 0
         if not present or look.report is not None:
             self._silent = None
         self._follow_epoch(look.report if present else None)
-        if unit is None or not look.wanted or self._stopped or unit.job == "restart":
+        if not look.wanted or self._stopped or unit.job == "restart":
             return None
         if unit.active == "failed":
             return self._failed(unit) if not unit.job else None

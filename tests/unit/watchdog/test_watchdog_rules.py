@@ -37,7 +37,6 @@ def test_a_slow_start_is_not_touched(watched, phase):
 @pytest.mark.parametrize(
     "seen",
     [
-        pytest.param({"unit": None}, id="not loaded"),
         pytest.param({"unit": unit("inactive", "dead", pid=0)}, id="stopped, status 0"),
         pytest.param({"unit": unit("activating", "auto-restart", pid=0)}, id="systemd waits"),
         pytest.param({"unit": unit("deactivating", "stop-sigterm")}, id="on its way down"),
@@ -273,7 +272,6 @@ STATES = st.sampled_from(
         unit("deactivating", "stop-sigterm", job="stop"),
         unit("inactive", "dead", pid=0),
         failed(),
-        None,
     ]
 )
 REPORTS = st.one_of(
@@ -301,13 +299,12 @@ def test_it_acts_only_where_it_may_and_never_more_often_than_it_may(tmp_path, lo
     now, acted = 0.0, []
     for seconds, state, said, wanted, probe in looks:
         now += seconds
-        seen = said if state is not None and state.pid else None
+        seen = said if state.pid else None
         verdict = watched.see(now, unit=state, report=seen, wanted=wanted, probe=probe)
         if verdict.remedy is None:
             continue
         acted.append(now)
         assert wanted
-        assert state is not None
         assert state.job != "stop"
         assert state.active in ("active", "activating", "failed")
         assert seen is None or seen.phase is Phase.READY
