@@ -549,8 +549,8 @@ class RankSupervisor:
             self._forget_others()
         if order.action == "restart":
             self.reload = True
-            self._set_switch(order)
-            await self._set_override(order.overrides)
+            if self._set_switch(order):
+                await self._set_override(order.overrides)
 
     async def _until_confirmed(self) -> None:
         """Wait for those in reach: once this rank has ended, nobody says the order again."""
@@ -565,13 +565,17 @@ class RankSupervisor:
             self._receive(order)
             self.changed.set()
 
-    def _set_switch(self, order: Command) -> None:
-        """Keep what the pair is switched to. On trial (head), first note how to go back."""
+    def _set_switch(self, order: Command) -> bool:
+        """Keep what the pair is switched to, if anything; False when that fails.
+
+        On trial (head), first note how to go back. What cannot be kept is no trial any more: what
+        comes up is what ran before.
+        """
         if order.switched is None:
-            return
+            return True
         if self.rank == 0 and order.reason:
             self.trials.undo(order.reason, self.ledger.epoch)
-            return
+            return True
         try:
             if self.rank == 0 and order.trial is not None:
                 back, run = current_switch(self.config), current_override(self.config)
@@ -580,6 +584,11 @@ class RankSupervisor:
             write_switch(self.config, order.switched)
         except OSError as error:
             log.error("the switch to %s cannot be kept: %s", order.switched, error.strerror)
+            if self.rank == 0:
+                reason = f"it cannot be kept: {error.strerror}"
+                self.trials.settle(TrialState.UNDONE, self.ledger.epoch, reason)
+            return False
+        return True
 
     def _judge_trial(self) -> None:
         """Order the pair back when what is on trial has failed (head)."""

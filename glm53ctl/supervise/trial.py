@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from glm53ctl.config.switched import write_switched
+from glm53ctl.config.switched import read_switched, write_switched
 from glm53ctl.files import replace_durably
 from glm53ctl.findings import Severity
 from glm53ctl.supervise.ledger import Incident, append_incident
@@ -48,7 +48,11 @@ class Trials:
         return self.last if self.last is not None and self.last.running else None
 
     def begin(self, trial: Trial, before: Loss | None) -> None:
-        """Put a switch on trial; `before` is the last loss that is not its own. Raises OSError."""
+        """Put a switch on trial; `before` is the last loss that is not its own.
+
+        Raises OSError when there is no record of it; `settle` is then to end it.
+        """
+        self.last = trial
         self._write(trial)
         self._entered, self._hindered_at, self._loss_before = time.monotonic(), None, before
 
@@ -105,12 +109,20 @@ class Trials:
         if (trial := self.running) is None:
             return
         try:
-            write_switched(self.directory, trial.back)
+            if not self._is_back(trial):
+                write_switched(self.directory, trial.back)
         except OSError as error:
             log.error("the switch cannot be taken back: %s", error.strerror)
             self.settle(TrialState.KEPT, epoch, f"{reason} (taken back in vain: {error.strerror})")
             return
         self.settle(TrialState.UNDONE, epoch, reason)
+
+    def _is_back(self, trial: Trial) -> bool:
+        """Say whether it was never switched: the head died, or the disk was full, before that."""
+        try:
+            return read_switched(self.directory) == trial.back
+        except (OSError, ValueError):
+            return False
 
     def settle(self, state: TrialState, epoch: int, reason: str = "") -> None:
         """Write down how the running trial ended, here and among the incidents."""

@@ -1,17 +1,18 @@
 """A switch of the profile on trial, over real supervisors; only the engine is a stand-in."""
 
+import asyncio
 import contextlib
 import io
 from pathlib import Path
 
 import pytest
 import yaml
-from pairs import pair_config
+from pairs import pair_config, supervisor
 from rich.console import Console
 from test_supervisor import Pair
 from waiting import wait_for
 
-from glm53ctl.config.sources import Switched, load
+from glm53ctl.config.sources import Switched, current_override, load
 from glm53ctl.config.switched import read_switched, write_switched
 from glm53ctl.status.snapshot import assemble
 from glm53ctl.status.text import render
@@ -19,6 +20,7 @@ from glm53ctl.supervise import trial as trials
 from glm53ctl.supervise.ledger import read_incidents
 from glm53ctl.supervise.orders import give_order, stop
 from glm53ctl.supervise.report import Loss, Phase, RankReport, Trial, TrialState
+from glm53ctl.supervise.wire import Command
 from glm53ctl.switch.order import trial_of
 
 TWO = Switched(instead_of="demo", settings=('profile="demo"', "serve.max_num_seqs=2"))
@@ -304,6 +306,10 @@ def report(phase: Phase, **changes) -> RankReport:
     return RankReport(rank=0, node="a", pid=1, phase=phase, since=0.0, **changes)
 
 
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
 def test_a_loss_before_the_trial_is_not_its_own(tmp_path):
     loss = Loss(code="RANK_LOST", message="gone", rank=0, epoch=1, at=1.0)
     judged = trials.Trials(tmp_path)
@@ -322,23 +328,43 @@ def test_a_torn_record_is_no_trial(tmp_path):
 def test_a_disk_that_refuses_to_go_back_does_not_restart_the_pair_for_ever(tmp_path, monkeypatch):
     judged = trials.Trials(tmp_path)
     judged.begin(Trial(id="t", to=TWO, ready_seconds=60), None)
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
+    write_switched(tmp_path, TWO)
     monkeypatch.setattr(trials, "write_switched", full)
     judged.undo("it crashed", epoch=2)
-    assert judged.running is None
+    assert judged.last.state is TrialState.KEPT
     assert "No space left" in judged.last.reason
+
+
+def test_what_never_was_switched_is_back_without_a_write(tmp_path, monkeypatch):
+    """As when the head died, or the disk was full, between the record and the switch itself."""
+    judged = trials.Trials(tmp_path)
+    judged.begin(Trial(id="t", to=TWO, ready_seconds=60), None)
+    monkeypatch.setattr(trials, "write_switched", full)
+    judged.undo("the head's supervisor ended in the middle of it", epoch=0)
+    assert judged.last.state is TrialState.UNDONE
+
+
+@pytest.mark.parametrize("place", ["rank.write_switch", "trial.replace_durably"])
+def test_a_switch_that_cannot_be_kept_is_told_as_undone(tmp_path, monkeypatch, place):
+    """What comes up is what ran before, with its settings of one run: no switch at all."""
+    config = pair_config(tmp_path)
+    head = supervisor(config, 0)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/override.yaml").write_text("serve: {max_num_seqs: 2}\n")
+    monkeypatch.setattr(f"glm53ctl.supervise.{place}", full)
+    order = Command(action="restart", switched=TWO, trial=Trial(id="t", to=TWO, ready_seconds=60))
+    asyncio.run(head._carry_out(order))
+    told = head.report().trial
+    assert (told.id, told.state) == ("t", TrialState.UNDONE)
+    assert "No space left on device" in told.reason
+    assert current_override(config) == ("serve.max_num_seqs=2",)
+    head._judge_trial()
+    assert (head.reload, head.order) == (True, None)
 
 
 def test_a_full_disk_does_not_end_a_trial_that_serves(tmp_path, monkeypatch):
     judged = trials.Trials(tmp_path)
     judged.begin(Trial(id="t", to=TWO, ready_seconds=60, proof_seconds=60), None)
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr(trials, "replace_durably", full)
     assert judged.judge(report(Phase.READY)) is None
     assert judged.running.state is TrialState.PROVING
