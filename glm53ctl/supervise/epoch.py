@@ -7,8 +7,9 @@ last what is only inferred from standing still.
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from glm53ctl.supervise.pulse import ProgressWatch, read_counters
 from glm53ctl.supervise.report import Counters, Loss, Phase, RankReport
 from glm53ctl.supervise.stages import ORDER, Stage, StageTracker
 from glm53ctl.supervise.warmup import warm_up
+
+log = logging.getLogger("glm53ctl")
 
 MEMBERS_SECONDS = 0.4
 """The least between two looks at the engine's processes: a little less than a serving tick."""
@@ -313,9 +316,8 @@ class Epoch:
         self._served_since = time.monotonic()
         self.tracker.enter(Stage.SERVING, self._served_since)
         self.ready_at = time.time()
-        self._polls = [asyncio.create_task(self._poll_fabric())]
-        if self.rank == 0:
-            self._polls.append(asyncio.create_task(self._poll_counters()))
+        polls = [self._poll_fabric, *([self._poll_counters] if self.rank == 0 else [])]
+        self._polls = [asyncio.create_task(_kept_up(poll)) for poll in polls]
 
     def concerns(self) -> tuple[Finding, ...]:
         """Return what was found at the start and since, and keeps nobody from serving."""
@@ -383,6 +385,16 @@ class Epoch:
             "start_seconds": round(self.ready_at - self.launched_at, 1) if self.ready_at else None,
             "counters": self.counters,
         }
+
+
+async def _kept_up(poll: Callable[[], Awaitable[None]]) -> None:
+    """Poll to the end, anew after an error: that is in the journal, and costs no epoch."""
+    while True:
+        try:
+            return await poll()
+        except Exception:
+            log.exception("what the engine or its fabric does could not be read")
+        await pause(FABRIC_SECONDS)
 
 
 def _ending(engine: EngineProcess) -> str:

@@ -1,5 +1,6 @@
 """Whether a serving engine moves: its counters, and the rule that tells a wedge from work."""
 
+import math
 from dataclasses import dataclass
 
 import httpx
@@ -22,10 +23,15 @@ _BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 
 
 def parse_counters(text: str) -> Counters:
-    """Read the counters from a Prometheus exposition; what is missing stays 0."""
+    """Read the counters from a Prometheus exposition; what is missing or no number stays 0.
+
+    Raises ValueError or KeyError for what is no exposition of vLLM's.
+    """
     values: dict[str, float] = {}
     accepted: dict[int, int] = {}
     for sample in samples(text, (*_COUNTERS, _BY_POSITION)):
+        if not math.isfinite(sample.value):
+            continue
         if name := _COUNTERS.get(sample.name):
             values[name] = values.get(name, 0.0) + sample.value
         elif sample.name == _BY_POSITION:
@@ -42,9 +48,9 @@ async def read_counters(client: httpx.AsyncClient) -> Counters | None:
         metrics = (await client.get("/metrics")).raise_for_status()
         load = (await client.get("/load")).raise_for_status()
         in_flight = int(load.json()["server_load"])
-    except (httpx.HTTPError, ValueError, KeyError):
-        return None
-    return parse_counters(metrics.text).model_copy(update={"in_flight": in_flight})
+        return parse_counters(metrics.text).model_copy(update={"in_flight": in_flight})
+    except (httpx.HTTPError, ValueError, LookupError, TypeError):
+        return None  # also of one that answers in another form
 
 
 @dataclass

@@ -1,4 +1,9 @@
-from glm53ctl.supervise.pulse import ProgressWatch, parse_counters
+import asyncio
+
+import httpx
+import pytest
+
+from glm53ctl.supervise.pulse import ProgressWatch, parse_counters, read_counters
 from glm53ctl.supervise.report import Counters
 
 METRICS = """
@@ -41,6 +46,35 @@ def test_counters_are_read_from_an_exposition():
         drafts=10,
         accepted_at=(27, 14),
     )
+
+
+def test_a_gauge_that_is_no_number_is_not_known():
+    told = METRICS.replace("2.0\n", "NaN\n").replace("0.25\n", "NaN\n").replace("10.0", "+Inf")
+    seen = parse_counters(told)
+    assert (seen.running, seen.kv_usage, seen.drafts, seen.waiting) == (0, 0.0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "load"),
+    [
+        (METRICS, '{"server_load": null}'),
+        (METRICS, "[]"),
+        (METRICS, "{}"),
+        (METRICS, "no json"),
+        ("vllm:num_requests_running no number\n", '{"server_load": 1}'),
+        (METRICS.replace('position="1"', 'place="1"'), '{"server_load": 1}'),
+    ],
+)
+def test_what_is_no_answer_is_not_known(metrics, load):
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, text=load if request.url.path == "/load" else metrics)
+
+    async def read() -> Counters | None:
+        transport = httpx.MockTransport(answer)
+        async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
+            return await read_counters(client)
+
+    assert asyncio.run(read()) is None
 
 
 def test_requests_that_stand_still_are_a_wedge():

@@ -14,7 +14,7 @@ from glm53ctl.supervise import rank as rank_module
 from glm53ctl.supervise.epoch import Epoch
 from glm53ctl.supervise.ledger import Ledger
 from glm53ctl.supervise.rank import RankSupervisor
-from glm53ctl.supervise.report import Phase, RankReport
+from glm53ctl.supervise.report import Counters, Phase, RankReport
 from glm53ctl.supervise.wire import Command
 
 DEADLINE = 120.0
@@ -87,6 +87,31 @@ def test_old_logs_that_cannot_be_dropped_keep_nobody_from_a_start(tmp_path, monk
     epoch = Epoch.prepare(config, 0, 7, rank.link, os.environ, ())
     assert asyncio.run(rank._launch(epoch)) is None
     assert started
+
+
+def test_a_poll_that_fails_is_written_down_and_made_again(tmp_path, monkeypatch, caplog):
+    """The wedge rule lives on what it reads."""
+    answers = iter([RuntimeError("no counters"), Counters(generated_tokens=7)])
+
+    async def read(_: object) -> Counters:
+        answer = next(answers, Counters())
+        if isinstance(answer, RuntimeError):
+            raise answer
+        return answer
+
+    async def scenario() -> None:
+        epoch.serve()
+        async with asyncio.timeout(DEADLINE):
+            while epoch.counters is None:
+                await asyncio.sleep(0.01)
+        await epoch.end(0.0)
+
+    monkeypatch.setattr(epoch_module, "read_counters", read)
+    monkeypatch.setattr(epoch_module, "FABRIC_SECONDS", 0.01)
+    config = pair_config(tmp_path)
+    epoch = Epoch.prepare(config, 0, 7, supervisor(config, 0).link, os.environ, ())
+    asyncio.run(scenario())
+    assert "no counters" in caplog.text
 
 
 @pytest.mark.parametrize("phase", Phase)
