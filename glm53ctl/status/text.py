@@ -98,8 +98,7 @@ def _notes(snapshot: Snapshot) -> list[tuple[str, str, str]]:
         notes.append((finding.code, finding.message, _SEVERITY_STYLES[finding.severity]))
     if snapshot.last_loss is not None:
         loss = snapshot.last_loss
-        when = time.strftime("%H:%M:%S", time.localtime(loss.at))
-        text = f"{when}, epoch {loss.epoch}: {loss.code}: {loss.message}"
+        text = f"{_moment(loss.at, snapshot.time)}, epoch {loss.epoch}: {loss.code}: {loss.message}"
         notes.append(("last incident", text, ""))
         if loss.cause is not None:
             notes.append(("its cause", f"{loss.cause.code}: {loss.cause.message}", ""))
@@ -107,6 +106,13 @@ def _notes(snapshot: Snapshot) -> list[tuple[str, str, str]]:
     if snapshot.next_step:
         notes.append(("next step", snapshot.next_step, "bold"))
     return notes
+
+
+def _moment(at: float, now: float) -> str:
+    """Return a time of the day, and of which day unless it is today."""
+    then, today = time.localtime(at), time.localtime(now)
+    day = "" if then[:3] == today[:3] else "%Y-%m-%d "
+    return time.strftime(f"{day}%H:%M:%S", then)
 
 
 def _switch(ranks: Sequence[RankReport]) -> list[tuple[str, str, str]]:

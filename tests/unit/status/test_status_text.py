@@ -152,6 +152,14 @@ def test_the_last_incident_stays_in_sight_after_the_pair_is_back():
     assert line_of(text, "last incident", clock, "epoch 3", "RANK_LOST: rank 1 was killed")
 
 
+def test_an_incident_of_another_day_says_which():
+    for days, shape in ((0, "%H:%M:%S"), (3, "%Y-%m-%d %H:%M:%S")):
+        lost = loss(NOW - 86400 * days, message="rank 1 was killed")
+        text = shown(snapshot(report(0, last_loss=lost), report(1)))
+        when = time.strftime(shape, time.localtime(lost.at))
+        assert line_of(text, f"last incident  {when}, epoch 3")
+
+
 def test_a_serving_pair_shows_its_traffic():
     text = serving(running=2, waiting=1, prompt_tokens=1_234_567, generated_tokens=89, kv_usage=0.5)
     requests = line_of(text, "requests")
