@@ -1,7 +1,5 @@
 """What systemd is told: readiness, status, more time, and that the pair is well."""
 
-import os
-
 import sdnotify
 
 EXTENSION_MARGIN_SECONDS = 30.0
@@ -14,12 +12,10 @@ class Notifier:
     def __init__(self) -> None:
         self._systemd = sdnotify.SystemdNotifier()
         self._status: str | None = None
-        usec = os.environ.get("WATCHDOG_USEC")
-        own = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        self.watchdog_seconds = int(usec) / 1e6 if usec and own else None
 
     def status(self, text: str) -> None:
-        """Set the unit's status line."""
+        """Set the unit's status line: one, as the next would be another message to systemd."""
+        text = " ".join(text.split())
         if text != self._status:
             self._status = text
             self._systemd.notify(f"STATUS={text}")

@@ -48,6 +48,15 @@ def test_the_end_is_in_the_beat_as_well(tmp_path, said, code):
     assert (loss.code if loss is not None else None) == code
 
 
+def test_a_status_of_several_lines_is_one_word_to_systemd():
+    """It reads up to the first line's end, and takes the next line for another message."""
+    said = []
+    notifier = Notifier()
+    notifier._systemd = SimpleNamespace(notify=said.append)
+    notifier.status("blocked: CFG_UNKNOWN_KEY: serve.max_num_sqs\nREADY=1\n")
+    assert said == ["STATUS=blocked: CFG_UNKNOWN_KEY: serve.max_num_sqs READY=1"]
+
+
 def test_a_limit_that_is_over_still_extends_the_start():
     """A negative time is no word to systemd: the unit of a waiting worker would time out."""
     said = []
