@@ -3,7 +3,8 @@
 Both nodes know one secret. Each connection begins with a nonce from both sides; the key of the
 connection is derived from secret and nonces, and every message carries its number and a MAC made
 with it. So the secret never travels, and a recorded or injected message is refused. Contents are
-not encrypted: they are states and counters, on a cable between two machines.
+not encrypted: states, counters, facts of a node, the settings that both share and, with a loss, the
+last lines of an engine's log, on a cable between two machines.
 """
 
 import asyncio
