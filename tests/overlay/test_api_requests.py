@@ -1,10 +1,14 @@
 """Bodies: carried out or refused with the reason, never accepted and ignored."""
 
 import json
+import threading
 
 import api_bed
 import pytest
 from api_bed import CHAT, chat, error
+
+from glm53_overlay.api import requests, window
+from glm53_overlay.api.middleware import ON_LOOP_BYTES
 
 
 @pytest.fixture
@@ -355,6 +359,30 @@ def test_a_mark_at_the_start_is_ignored_and_the_last_of_two_keys_counts(bed):
     raw = b'\xef\xbb\xbf{"reasoning_effort": "huge", "reasoning_effort": "low"}'
     assert bed.post(content=raw).status_code == 200
     assert bed.server.got == {"reasoning_effort": "low"}
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_large_body_is_worked_on_beside_the_streams(monkeypatch, large):
+    here = []
+
+    def noting(module, name):
+        step = getattr(module, name)
+
+        def noted(*args):
+            here.append((name, threading.current_thread() is threading.main_thread()))
+            return step(*args)
+
+        monkeypatch.setattr(module, name, noted)
+
+    for name in ("parse", "adapt", "finish", "dump"):
+        noting(requests, name)
+    noting(window, "at_most")
+    bed = api_bed.make(deterministic=True, window=ON_LOOP_BYTES * 9)
+    text = "x" * (ON_LOOP_BYTES if large else 10)
+    asked = [{"role": "user", "content": text}]
+    assert bed.post(body=chat(messages=asked, max_tokens=5)).status_code == 200
+    steps = ["parse", "adapt", "at_most", "finish", "dump"]
+    assert here == [(name, not large) for name in steps]
 
 
 def test_the_largest_numbers_are_numbers(bed):

@@ -84,14 +84,15 @@ class Place:
     def __init__(self, load: Load) -> None:
         self._load = load
         self._replies = 0
-        self._held = 0
+        self.held = 0
+        """Bytes of the request."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._load.active -= self._replies
-        self._load.held -= self._held
+        self._load.held -= self.held
 
     def admit(self, replies: int = 1) -> None:
         """Count the request as one that asks for so many replies. Raises RefusedError."""
@@ -116,4 +117,4 @@ class Place:
         if load.most_bytes and load.held + size > load.most_bytes:
             raise _full(f"Requests hold {load.held >> 20} MiB")
         load.held += size
-        self._held += size
+        self.held += size

@@ -27,12 +27,14 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-_In = TypeVar("_In")
+Aside = Callable[..., Awaitable[Any]]
 _Out = TypeVar("_Out")
 
 API_KEY = "VLLM_API_KEY"
 ON_LOOP_BYTES = 256 * 1024
-"""Bodies up to this size are parsed at once; larger ones in a thread, beside running streams."""
+"""Bodies up to this size are worked on at once; larger ones in a thread, between whose steps
+running streams move on. One step over the largest body, such as parsing it, still holds Python's
+lock for some tenths of a second."""
 
 IDLE_SECONDS = 30.0
 """How long a client may pause within its body: it has a place all the while."""
@@ -56,8 +58,9 @@ class Middleware:
         self.settings = load(environ).api if settings is None else settings
         key = environ.get(API_KEY)
         self._key = _digest(key.encode()) if key else None
-        # One thread: a large image takes hundreds of MB while it is scaled.
-        self._thread = ThreadPoolExecutor(1, "glm53-api")
+        # One thread each: a large image takes hundreds of MB while it is scaled, and seconds.
+        self._bodies = ThreadPoolExecutor(1, "glm53-bodies")
+        self._images = ThreadPoolExecutor(1, "glm53-images")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -115,22 +118,25 @@ class Middleware:
     async def _generating(self, path: str, scope: Scope, receive: Receive, place: Place) -> bytes:
         """Return the body that vLLM is to get. Raises RefusedError."""
         raw = await self._read(scope, receive, place)
-        body = await self._aside(len(raw), requests.parse, raw)
+        aside = partial(self._aside, place)
+        body = await aside(requests.parse, raw)
         requests.require_whole_numbers(body)
         place.admit(requests.sequences(path, body))
-        made = requests.adapt(path, body, self.settings)
+        made = await aside(requests.adapt, path, body, self.settings)
         tokens = await self._media(made, place)
-        tokenize = partial(self._tokenize, scope)
-        await window.require_room(path, media.without(made), self.settings.window, tokens, tokenize)
-        made = requests.finish(path, made, self.settings)
-        return await self._aside(len(raw), requests.dump, made)
+        bare = await aside(media.without, made)
+        measure, tokenize = partial(aside, window.at_most), partial(self._tokenize, scope, aside)
+        await window.require_room(path, bare, self.settings.window, tokens, measure, tokenize)
+        made = await aside(requests.finish, path, made, self.settings)
+        return await aside(requests.dump, made)
 
     async def _reading(self, scope: Scope, receive: Receive, place: Place) -> bytes:
         raw = await self._read(scope, receive, place)
-        body = await self._aside(len(raw), requests.parse, raw)
-        requests.require_shallow_arguments(body)
+        aside = partial(self._aside, place)
+        body = await aside(requests.parse, raw)
+        await aside(requests.require_shallow_arguments, body)
         await self._media(body, place)
-        return await self._aside(len(raw), requests.dump, body)
+        return await aside(requests.dump, body)
 
     async def _media(self, body: dict[str, Any], place: Place) -> int:
         """Check and scale the request's media in place; return their tokens, videos apart."""
@@ -150,14 +156,13 @@ class Middleware:
             media.weigh(found, limits)
             return media.fit(found, limits)
 
-        return await self._in_thread(weighed_and_fitted)
+        return await _in_thread(self._images, weighed_and_fitted)
 
-    async def _aside(self, size: int, work: Callable[[_In], _Out], value: _In) -> _Out:
-        """Do the work at once, or in the thread if what it works on is large."""
-        return work(value) if size <= ON_LOOP_BYTES else await self._in_thread(work, value)
-
-    async def _in_thread(self, work: Callable[..., _Out], *args: Any) -> _Out:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+    async def _aside(self, place: Place, work: Callable[..., _Out], *args: Any) -> _Out:
+        """Do the work at once, or in the thread if the request, with what it fetched, is large."""
+        if place.held <= ON_LOOP_BYTES:
+            return work(*args)
+        return await _in_thread(self._bodies, work, *args)
 
     def _knows(self, scope: Scope) -> bool:
         if self._key is None:
@@ -198,9 +203,9 @@ class Middleware:
             if not message.get("more_body", False):
                 return b"".join(pieces)
 
-    async def _tokenize(self, scope: Scope, body: dict[str, Any]) -> int | None:
+    async def _tokenize(self, scope: Scope, aside: Aside, body: dict[str, Any]) -> int | None:
         """Ask the server's own /tokenize how many tokens a prompt has."""
-        raw = json.dumps(body).encode()
+        raw = await aside(requests.dump, body)
         collected: list[bytes] = []
         status = 0
 
@@ -298,6 +303,10 @@ class _Answer:
             body = self._rename(body)
         await self._send({**start, "headers": _headers(start["headers"], len(body))})
         await self._send({"type": "http.response.body", "body": body})
+
+
+async def _in_thread(thread: ThreadPoolExecutor, work: Callable[..., _Out], *args: Any) -> _Out:
+    return await asyncio.get_running_loop().run_in_executor(thread, work, *args)
 
 
 def _waits_for_leave(scope: Scope) -> bool:

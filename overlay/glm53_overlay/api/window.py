@@ -14,6 +14,9 @@ from glm53_overlay.api.requests import CHAT, COMPLETIONS, RESPONSES
 TEMPLATE_TOKENS = 512
 """More than a chat template adds around the messages, whose JSON is longer than its tokens."""
 
+Measure = Callable[[Mapping[str, Any]], Awaitable[int]]
+"""Is `at_most`, wherever it is computed."""
+
 Tokenize = Callable[[dict[str, Any]], Awaitable[int | None]]
 """Sends a body to /tokenize and returns the count, None when it was refused."""
 
@@ -55,7 +58,12 @@ def reply_tokens(path: str, body: Mapping[str, Any]) -> int | None:
 
 
 async def require_room(
-    path: str, body: Mapping[str, Any], window: int, media_tokens: int, tokenize: Tokenize
+    path: str,
+    body: Mapping[str, Any],
+    window: int,
+    media_tokens: int,
+    measure: Measure,
+    tokenize: Tokenize,
 ) -> None:
     """Raise RefusedError when the prompt and the wanted reply exceed the window."""
     reply = reply_tokens(path, body)
@@ -66,7 +74,7 @@ async def require_room(
     # The other two say in their answers that a reply was cut; /tokenize does not take their bodies.
     if path not in (CHAT, COMPLETIONS) or body.get("truncate_prompt_tokens") is not None:
         return
-    if at_most(body) + media_tokens + reply <= window:
+    if await measure(body) + media_tokens + reply <= window:
         return
     prompt = await count(body, tokenize)
     if prompt is not None and prompt + media_tokens + reply > window:
