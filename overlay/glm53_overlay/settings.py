@@ -26,6 +26,7 @@ class MediaSettings:
     images_mib: float = 64
     video_mib: float = 64
     videos_mib: float = 96
+    image_pixels: int = 50_000_000  # of the largest
     image_tokens: int = 2048
     request_image_tokens: int | None = None  # of all together; None for image_tokens each
     urls: bool = False
@@ -37,7 +38,7 @@ class ApiSettings:
     """How the API behaves where vLLM's differs from what clients were promised."""
 
     window: int = 0  # tokens of prompt and reply together; 0 leaves the sum unchecked
-    max_active: int = 0  # requests at work or waiting; 0 for any number
+    max_active: int = 0  # replies at work or waiting; 0 for any number
     body_mib: float = 96
     default_max_tokens: int | None = None
     deterministic: bool = False

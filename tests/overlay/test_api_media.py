@@ -10,11 +10,14 @@ from typing import ClassVar
 import api_bed
 import pytest
 from api_bed import CHAT, error
-from PIL import Image
+from PIL import Image, ImageFile
 
 from glm53_overlay.api import fetch, media
 from glm53_overlay.api.refusal import RefusedError
 from glm53_overlay.settings import MIB, MediaSettings
+
+HANGS = 30
+"""Seconds after which what is waited for does not come."""
 
 
 def picture(width=56, height=56, kind="PNG") -> bytes:
@@ -97,6 +100,63 @@ def test_a_large_image_is_scaled_to_its_share():
     assert columns * rows <= 100
     assert columns * rows > 80
     assert columns / rows == 4
+
+
+@pytest.mark.parametrize(
+    ("images", "status"),
+    [([(300, 300)], 200), ([(300, 301)], 413), ([(280, 280)] * 9, 200), ([(300, 300)] * 9, 413)],
+)
+def test_pixels_are_counted_before_they_are_decoded(monkeypatch, images, status):
+    """One PNG of few bytes has as many as it says; all of a request that are decoded have 8 times
+    as many as one may."""
+    decoded, load = [], ImageFile.ImageFile.load
+
+    def counted(self):
+        decoded.append(self.size)
+        return load(self)
+
+    body = asking(*[image(data_url(picture(*size))) for size in images])
+    monkeypatch.setattr(ImageFile.ImageFile, "load", counted)
+    made = bed(images=99, image_pixels=300 * 300, image_tokens=4)
+    answer = made.post(body=body)
+    assert answer.status_code == status, answer.text
+    if status == 200:
+        assert set(decoded) == set(images)
+    else:
+        assert error(answer, 413)["code"] == "media_too_large"
+        assert len(decoded) == len(images) - 1
+
+
+def test_a_small_part_of_a_jpeg_is_what_is_decoded():
+    made = bed(images=99, image_pixels=10**6, image_tokens=4)
+    photos = [image(data_url(picture(1000, 1000, "JPEG"), "image/jpeg")) for _ in range(20)]
+    assert made.post(body=asking(*photos)).status_code == 200
+
+
+def test_texts_do_not_wait_for_images(monkeypatch):
+    begun, go_on, fit = threading.Event(), threading.Event(), media.fit
+
+    def gated(*args):
+        begun.set()
+        assert go_on.wait(HANGS)
+        return fit(*args)
+
+    monkeypatch.setattr(media, "fit", gated)
+    made = bed()
+    text = api_bed.chat(user="x" * 300_000)
+
+    async def both():
+        shown = asyncio.create_task(
+            made.asked(made.request("POST", CHAT, json=asking(image()))),
+        )
+        assert await asyncio.to_thread(begun.wait, HANGS)
+        try:
+            said = await asyncio.wait_for(made.asked(made.request("POST", CHAT, json=text)), HANGS)
+        finally:
+            go_on.set()
+        return [*said, *await shown]
+
+    assert [answer.status_code for answer in asyncio.run(both())] == [200, 200]
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])

@@ -80,6 +80,9 @@ class Media(Section):
     """Largest video, in MiB before base64."""
     videos_mib: Annotated[float, Field(gt=0)] = 96
     """All videos of one request."""
+    image_pixels: Annotated[int, Field(ge=1, le=178_956_970)] = 50_000_000
+    """Pixels of the largest image; a larger image is refused. All images of a request that must be
+    scaled down may have 8 times as many; a JPEG counts at the fraction at which it is decoded."""
     image_tokens: Annotated[
         int,
         Field(ge=1, le=8192),

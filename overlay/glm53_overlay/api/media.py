@@ -1,7 +1,8 @@
 """Images and videos of a request: counted, weighed, and images brought to their share of tokens.
 
-vLLM limits the number alone. The sizes are those of the TensorFold recipe. An image larger than
-its share is scaled down here, so the sum holds whatever the checkpoint's processor would allow.
+vLLM limits the number, and pixels only once an image has come to it. The sizes are those of the
+TensorFold recipe. An image larger than its share is scaled down here, so the sum holds whatever
+the checkpoint's processor would allow.
 """
 
 import asyncio
@@ -24,6 +25,10 @@ CELL = 28
 vision tower, models/glm5next/common/multimodal.py)."""
 
 JPEG_QUALITY = 95
+TOGETHER = 8
+"""So many times the pixels of the largest image are decoded for one request: each million takes a
+few hundredths of a second of the one thread that all images share."""
+
 FETCH_SECONDS = 60.0
 """For all media of a request together."""
 
@@ -182,32 +187,50 @@ def fit(found: list[Item], limits: MediaSettings) -> int:
     share = limits.image_tokens
     if limits.request_image_tokens is not None:
         share = min(share, limits.request_image_tokens // max(1, len(images)))
-    return sum(_fit_one(item, share) for item in images)
+    tokens, left = 0, limits.image_pixels * TOGETHER
+    for item in images:
+        more, decoded = _fit_one(item, share, left, limits)
+        tokens, left = tokens + more, left - decoded
+    return tokens
 
 
-def _fit_one(item: Item, share: int) -> int:
+def _fit_one(item: Item, share: int, left: int, limits: MediaSettings) -> tuple[int, int]:
+    """Return the image's tokens, and the pixels that were decoded: at most `left`."""
     try:
         with Image.open(io.BytesIO(item.content), formats=FORMATS) as image:
+            if image.width * image.height > limits.image_pixels:
+                raise _too_many_pixels("One image has", limits.image_pixels)
             tokens = math.ceil(image.width / CELL) * math.ceil(image.height / CELL)
             if tokens <= share:
-                return tokens
+                return tokens, 0
             size = fitting(image.width, image.height, share)
             kind = "JPEG" if image.format == "JPEG" else "PNG"
             image.draft("RGB", size)  # a JPEG is decoded at a fraction of its size
+            if (decoded := image.width * image.height) > left:
+                raise _too_many_pixels(
+                    "The images of the request together have", limits.image_pixels * TOGETHER
+                )
             out = io.BytesIO()
             scaled = image.resize(size, Image.Resampling.BICUBIC)
             scaled.save(out, kind, quality=JPEG_QUALITY, exif=image.info.get("exif", b""))
     except UnidentifiedImageError:
         text = f"An image is none of {', '.join(FORMATS)}."
         raise invalid("media_invalid", text, "messages") from None
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except Image.DecompressionBombError:
+        raise _too_many_pixels("One image has", limits.image_pixels) from None
+    except (OSError, ValueError, SyntaxError) as error:
         text = f"An image cannot be read: {error}."[:200]
         raise invalid("media_invalid", text, "messages") from None
     item.content = out.getvalue()
     data = base64.b64encode(item.content).decode()
     item.put(f"data:image/{kind.lower()};base64,{data}")
     item.changed = True
-    return (size[0] // CELL) * (size[1] // CELL)
+    return (size[0] // CELL) * (size[1] // CELL), decoded
+
+
+def _too_many_pixels(what: str, most: int) -> RefusedError:
+    text = f"{what} more than the {most / 1e6:g} million pixels that are served; scale down."
+    return RefusedError(413, "media_too_large", text, "messages")
 
 
 def fitting(width: int, height: int, share: int) -> tuple[int, int]:

@@ -121,6 +121,8 @@ def test_the_plugin_gets_what_vllm_has_no_flag_for() -> None:
         ("watchdog_report", "/run/glm53/watchdog.json"),
     }
     assert overlay["api"]["media"].items() >= {("images", 4), ("image_mib", 10), ("urls", False)}
+    small = json.loads(env(media={"image_pixels": 9})["GLM53_OVERLAY"])["api"]["media"]
+    assert (overlay["api"]["media"]["image_pixels"], small["image_pixels"]) == (50_000_000, 9)
     assert overlay["api"]["media"]["request_image_tokens"] is None
     long = json.loads(env("long")["GLM53_OVERLAY"])["api"]
     assert long["media"]["request_image_tokens"] == 16_384
