@@ -16,6 +16,19 @@ def bed():
     return api_bed.make()
 
 
+ASKS = {
+    CHAT: {"messages": [{"role": "user", "content": "hi"}]},
+    "/v1/completions": {"prompt": "hi"},
+    "/v1/responses": {"input": "hi"},
+    "/v1/messages": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5},
+}
+"""What each route cannot do without."""
+
+
+def ask(path, **more):
+    return {"model": "m", **ASKS[path], **more}
+
+
 def test_a_plain_request_arrives_as_it_was(bed):
     body = chat(temperature=0.5, stream=False, metadata={"a": "ü"})
     assert bed.post(body=body).status_code == 200
@@ -41,7 +54,7 @@ def test_a_literal_extra_body_is_refused_with_what_it_holds(bed):
     ],
 )
 def test_guided_fields_become_structured_outputs(bed, path, field, value, key):
-    assert bed.post(path, chat(**{field: value})).status_code == 200
+    assert bed.post(path, ask(path, **{field: value})).status_code == 200
     assert bed.server.got["structured_outputs"] == {key: value}
     assert field not in bed.server.got
 
@@ -72,9 +85,15 @@ def test_guided_fields_that_cannot_be_carried_out_are_refused(bed, more, named):
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
-def test_guided_fields_have_no_place_on_other_routes(bed, path):
-    assert error(bed.post(path, chat(guided_regex="a")), 400)["code"] == "REQ_GUIDED"
-    assert bed.post(path, chat(guided_regex=None)).status_code == 200
+@pytest.mark.parametrize("name", ["guided_regex", "guided_whitespace_pattern"])
+def test_guided_fields_have_no_place_on_other_routes(bed, path, name):
+    assert refused_code(bed.post(path, ask(path, **{name: "a"}))) == "REQ_GUIDED"
+    assert bed.post(path, ask(path, **{name: None})).status_code == 200
+
+
+def refused_code(answer):
+    assert answer.status_code == 400, answer.text
+    return answer.json()["error"]["code"]
 
 
 @pytest.mark.parametrize("value", ["auto", [], 5, "", 0, False])
@@ -104,9 +123,10 @@ def test_a_guided_null_is_nothing(bed, null):
 def test_efforts_reach_the_template_as_one_that_it_knows(bed, asked, meant):
     bed.post(body=chat(reasoning_effort=asked))
     assert bed.server.got["reasoning_effort"] == meant
-    bed.post(body=chat(chat_template_kwargs={"reasoning_effort": asked}))
-    kwargs = bed.server.got["chat_template_kwargs"]
-    assert kwargs == {"reasoning_effort": meant, "enable_thinking": meant != "none"}
+    for path in (CHAT, "/v1/responses", "/v1/messages"):
+        bed.post(path, ask(path, chat_template_kwargs={"reasoning_effort": asked}))
+        kwargs = bed.server.got["chat_template_kwargs"]
+        assert kwargs == {"reasoning_effort": meant, "enable_thinking": meant != "none"}
 
 
 def test_an_explicit_switch_wins_over_the_effort(bed):
@@ -131,7 +151,7 @@ def test_an_explicit_switch_wins_over_the_effort(bed):
     ],
 )
 def test_both_names_of_the_switch_switch(bed, path, asked, meant):
-    bed.post(path, chat(chat_template_kwargs=asked))
+    bed.post(path, ask(path, chat_template_kwargs=asked))
     assert bed.server.got["chat_template_kwargs"] == (meant or asked)
 
 
@@ -142,17 +162,20 @@ def test_the_other_name_of_the_switch_also_wins_over_the_effort(bed):
 
 
 @pytest.mark.parametrize(
-    ("more", "code"),
-    [
-        ({"reasoning_effort": "huge"}, "REQ_EFFORT"),
-        ({"reasoning_effort": 3}, "REQ_EFFORT"),
-        ({"reasoning_effort": []}, "REQ_EFFORT"),
-        ({"chat_template_kwargs": {"reasoning_effort": "x"}}, "REQ_EFFORT"),
-        ({"chat_template_kwargs": '{"enable_thinking": false}'}, "REQ_KWARGS_NOT_OBJECT"),
+    ("path", "more", "code"),
+    [(CHAT, {"reasoning_effort": effort}, "REQ_EFFORT") for effort in ("huge", 3, [])]
+    + [
+        (path, {"chat_template_kwargs": kwargs}, code)
+        for path in (CHAT, "/v1/responses", "/v1/messages")
+        for kwargs, code in (
+            ({"reasoning_effort": "x"}, "REQ_EFFORT"),
+            ('{"enable_thinking": false}', "REQ_KWARGS_NOT_OBJECT"),
+        )
     ],
 )
-def test_what_the_template_would_misread_is_refused(bed, more, code):
-    assert error(bed.post(body=chat(**more)), 400)["code"] == code
+def test_what_the_template_would_misread_is_refused(bed, path, more, code):
+    assert refused_code(bed.post(path, ask(path, **more))) == code
+    assert bed.server.bodies == []
 
 
 def test_a_forbidden_tool_call_cannot_be_decoded(bed):
@@ -273,20 +296,55 @@ def test_depth_in_a_text_ends_in_a_refusal_on_every_route(path, body):
 @pytest.mark.parametrize(
     ("path", "name", "here"),
     [
+        (CHAT, "max_output_tokens", "max_tokens"),
+        (CHAT, "reasoning", "reasoning_effort"),
+        (CHAT, "thinking", "chat_template_kwargs.enable_thinking"),
+        (CHAT, "stop_sequences", "stop"),
+        (CHAT, "prompt", "messages"),
+        (CHAT, "previous_response_id", "/v1/responses"),
+        ("/v1/completions", "messages", CHAT),
+        ("/v1/completions", "chat_template_kwargs", CHAT),
+        ("/v1/completions", "max_output_tokens", "max_tokens"),
         ("/v1/responses", "response_format", "text.format"),
         ("/v1/responses", "reasoning_effort", "reasoning.effort"),
         ("/v1/responses", "max_tokens", "max_output_tokens"),
+        ("/v1/responses", "bad_words", CHAT),
         ("/v1/messages", "stop", "stop_sequences"),
         ("/v1/messages", "seed", CHAT),
+        ("/v1/messages", "min_p", CHAT),
     ],
 )
-def test_a_field_of_chat_is_not_dropped_by_another_route(path, name, here):
-    bed = api_bed.make()
-    found = error(bed.post(path, {"model": "m", "input": "x", name: 5}), 400)
-    assert found["code"] == "REQ_FOREIGN"
-    assert found["param"] == name
-    assert here in found["message"]
-    assert bed.post(path, {"model": "m", "input": "x", name: None}).status_code == 200
+def test_a_field_of_one_route_is_not_dropped_by_another(bed, path, name, here):
+    answer = bed.post(path, ask(path, **{name: 5}))
+    assert refused_code(answer) == "REQ_FOREIGN"
+    assert name in answer.json()["error"]["message"]
+    assert f"use {here}." in answer.json()["error"]["message"]
+    assert bed.post(path, ask(path, **{name: None})).status_code == 200
+
+
+def _fields() -> dict[str, set[str]]:
+    """The fields of each route in this vLLM."""
+    from vllm.entrypoints.anthropic.protocol import AnthropicMessagesRequest
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+
+    kinds = (ChatCompletionRequest, CompletionRequest, ResponsesRequest, AnthropicMessagesRequest)
+    return {path: set(kind.model_fields) for path, kind in zip(ASKS, kinds, strict=True)}
+
+
+def test_what_counts_as_foreign_is():
+    """No field of the route itself is, and every field of others that shapes an answer."""
+    fields = _fields()
+    every = set().union(*fields.values())
+    for path, foreign in requests.FOREIGN.items():
+        assert not foreign.keys() & fields[path]
+        assert foreign.keys() <= every
+        here = {name.partition(".")[0] for name in foreign.values() if name and "/" not in name}
+        assert here <= fields[path]
+        carried = {"max_completion_tokens"} if path == "/v1/completions" else set()
+        dropped = every - fields[path] - foreign.keys() - carried
+        assert dropped <= requests.INDIFFERENT, (path, dropped - requests.INDIFFERENT)
 
 
 def test_completions_know_a_length_by_its_newer_name():
@@ -298,8 +356,13 @@ def test_completions_know_a_length_by_its_newer_name():
     assert bed.server.got == {"prompt": "x", "max_tokens": 6}
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses", "/v1/tokenize"])
-@pytest.mark.parametrize("field", ["messages", "prompt", "input", "tools", "metadata"])
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [(CHAT, field) for field in ("messages", "tools", "metadata")]
+    + [("/v1/completions", field) for field in ("prompt", "metadata")]
+    + [("/v1/responses", field) for field in ("prompt", "input", "tools", "metadata")]
+    + [("/v1/tokenize", field) for field in ("messages", "prompt", "tools", "metadata")],
+)
 @pytest.mark.parametrize("shape", ["list", "content"])
 def test_depth_ends_in_a_refusal_and_not_in_a_stack(path, field, shape):
     bed = api_bed.make(deterministic=True, window=10**6, default_max_tokens=5)

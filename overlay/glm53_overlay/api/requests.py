@@ -59,25 +59,155 @@ GUIDED_OPTIONS = {
 """Options of a guided field; the backend is the server's choice, so a request's is refused."""
 
 WHOLE = ("n", "max_tokens", "max_completion_tokens", "max_output_tokens")
-FOREIGN = {
+_CHAT_ONLY = dict.fromkeys(
+    (
+        "add_generation_prompt",
+        "chat_template",
+        "continue_final_message",
+        "documents",
+    )
+)
+_TOOLS_AND_MEDIA = dict.fromkeys(
+    ("media_io_kwargs", "mm_processor_kwargs", "parallel_tool_calls", "include_reasoning")
+)
+_SAMPLING = dict.fromkeys(
+    (
+        "add_special_tokens",
+        "allowed_token_ids",
+        "bad_words",
+        "echo",
+        "length_penalty",
+        "logprob_token_ids",
+        "logprobs",
+        "min_tokens",
+        "n",
+        "prompt_logprobs",
+        "repetition_detection",
+        "thinking_token_budget",
+        "truncate_prompt_tokens",
+        "truncation_side",
+        "use_beam_search",
+    )
+)
+_RESPONSES_ONLY = dict.fromkeys(
+    ("background", "max_tool_calls", "previous_input_messages", "previous_response_id", "include"),
+    RESPONSES,
+)
+FOREIGN: dict[str, dict[str, str | None]] = {
+    CHAT: {
+        **_RESPONSES_ONLY,
+        "input": "messages",
+        "instructions": "messages",
+        "max_output_tokens": "max_tokens",
+        "output_config": "reasoning_effort",
+        "prompt": "messages",
+        "prompt_embeds": COMPLETIONS,
+        "reasoning": "reasoning_effort",
+        "stop_sequences": "stop",
+        "suffix": COMPLETIONS,
+        "system": "messages",
+        "text": "response_format",
+        "thinking": "chat_template_kwargs.enable_thinking",
+        "truncation": "truncate_prompt_tokens",
+    },
+    COMPLETIONS: {
+        **_CHAT_ONLY,
+        **_TOOLS_AND_MEDIA,
+        **_RESPONSES_ONLY,
+        "chat_template_kwargs": None,
+        "input": "prompt",
+        "instructions": "prompt",
+        "max_output_tokens": "max_tokens",
+        "messages": None,
+        "output_config": None,
+        "reasoning": None,
+        "reasoning_effort": None,
+        "stop_sequences": "stop",
+        "system": "prompt",
+        "text": "response_format",
+        "thinking": None,
+        "tool_choice": None,
+        "tools": None,
+        "top_logprobs": "logprobs",
+        "truncation": "truncate_prompt_tokens",
+    },
     RESPONSES: {
-        "max_tokens": "max_output_tokens",
+        **_CHAT_ONLY,
+        **_SAMPLING,
         "max_completion_tokens": "max_output_tokens",
-        "n": None,
+        "max_tokens": "max_output_tokens",
+        "messages": "input",
+        "output_config": "reasoning.effort",
+        "prompt_embeds": COMPLETIONS,
         "reasoning_effort": "reasoning.effort",
         "response_format": "text.format",
+        "stop_sequences": "stop",
+        "suffix": COMPLETIONS,
+        "system": "instructions",
+        "thinking": "reasoning.effort",
     },
     MESSAGES: {
-        "n": None,
+        **_CHAT_ONLY,
+        **_TOOLS_AND_MEDIA,
+        **_SAMPLING,
+        **_RESPONSES_ONLY,
+        "frequency_penalty": None,
+        "ignore_eos": None,
+        "include_stop_str_in_output": None,
+        "input": "messages",
+        "instructions": "system",
+        "logit_bias": None,
         "max_completion_tokens": "max_tokens",
-        "reasoning_effort": None,
-        "response_format": None,
+        "max_output_tokens": "max_tokens",
+        "min_p": None,
+        "presence_penalty": None,
+        "prompt": "messages",
+        "prompt_embeds": COMPLETIONS,
+        "reasoning": "output_config.effort",
+        "reasoning_effort": "output_config.effort",
+        "repetition_penalty": None,
+        "response_format": "output_config.format",
         "seed": None,
+        "skip_special_tokens": None,
         "stop": "stop_sequences",
+        "stop_token_ids": None,
         "structured_outputs": None,
+        "suffix": COMPLETIONS,
+        "text": "output_config.format",
+        "top_logprobs": None,
+        "truncation": None,
     },
 }
-"""Fields of chat that other routes do not have, and their names there."""
+"""Fields that other routes have and this one not, and their names here: a field, a route, or None
+for chat, which has them."""
+
+INDIFFERENT = frozenset(
+    (
+        "enable_response_messages",
+        "metadata",
+        "priority",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "request_id",
+        "return_prompt_text",
+        "return_token_ids",
+        "return_token_offsets",
+        "return_tokens_as_token_ids",
+        "return_weight_versions",
+        "routed_experts_prompt_start",
+        "safety_identifier",
+        "service_tier",
+        "session_id",
+        "spaces_between_special_tokens",
+        "store",
+        "stream_interval",
+        "stream_options",
+        "user",
+    )
+)
+"""Fields that change nothing of what is generated: where a route has them not, they are dropped,
+since clients' libraries send them everywhere."""
 
 TOOL_OPENER = "<tool_call>"
 MAX_DEPTH = 100
@@ -177,16 +307,11 @@ def adapt(path: str, body: Body, settings: ApiSettings) -> Body:
     """Return the body as vLLM is to get it. Raises RefusedError."""
     _no_extra_body(body)
     made = dict(body)
-    _switch(made)
     if path not in (CHAT, COMPLETIONS):
         _no_guided(made, path)
-        _no_foreign(made, path)
-        _constraint(made)
-        require_shallow_arguments(made)
-        return made
-    if path == COMPLETIONS:
-        _one_length(made)
-    for step in (_guided, _constraint, _efforts, _no_tools, require_shallow_arguments):
+    _no_foreign(made, path)
+    _switch(made)
+    for step in _STEPS[path]:
         step(made)
     return made
 
@@ -252,7 +377,7 @@ def _guided(body: Body) -> None:
 
 
 def _no_guided(body: Body, path: str) -> None:
-    for name in GUIDED:
+    for name in (*GUIDED, *GUIDED_OPTIONS):
         if body.get(name) is not None:
             raise invalid("REQ_GUIDED", f"{name} is not served on {path}; use {CHAT}.", name)
 
@@ -382,3 +507,12 @@ def _no_tools(body: Body) -> None:
     words = body.get("bad_words") or []
     if isinstance(words, list) and TOOL_OPENER not in words:
         body["bad_words"] = [*words, TOOL_OPENER]
+
+
+_EVERY = (_constraint, _efforts, require_shallow_arguments)
+_STEPS = {
+    CHAT: (_guided, _no_tools, *_EVERY),
+    COMPLETIONS: (_one_length, _guided, _constraint),
+    RESPONSES: _EVERY,
+    MESSAGES: _EVERY,
+}
