@@ -67,6 +67,9 @@ FIELDS = (
     "stop_token_ids",
     "prompt_logprobs",
     "max_output_tokens",
+    "vllm_xargs",
+    "kv_transfer_params",
+    "ec_transfer_params",
 )
 """What clients send; a test adds what the server's own document names."""
 
@@ -79,9 +82,17 @@ PARTS = (
     {"type": "video_url", "video_url": None},
     {"image_url": {"url": {}}},
     {"type": "image", "source": {"type": "base64", "data": 5}},
+    {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image", "source": "x"}]},
     {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
 )
-SCHEMAS = ({"type": "object"}, {"type": 5}, {"$ref": "#/nowhere"}, "{", {"json": {}, "regex": "a"})
+SCHEMAS = (
+    {"type": "object"},
+    {"type": 5},
+    {"$ref": "#/nowhere"},
+    "{",
+    {"json": {}, "regex": "a"},
+    {"kv_transfer_params": "x"},
+)
 
 
 def _value(draw: random.Random, depth: int = 0) -> Any:

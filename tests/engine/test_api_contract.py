@@ -581,6 +581,26 @@ def test_odd_bodies(url, head, content, statuses):
     assert spoken(url, f"{head}\nContent-Length: {len(content)}", content) in statuses
 
 
+SHOWN = {
+    "type": "tool_result",
+    "tool_use_id": "a",
+    "content": [{"type": "image", "source": "x"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/v1/messages", {"messages": [{"role": "user", "content": [SHOWN]}], "max_tokens": 4}),
+        (CHAT, {**body(), "vllm_xargs": {"kv_transfer_params": "x"}}),
+        ("/v1/completions", {"prompt": "hi", "vllm_xargs": {"kv_transfer_params": "x"}}),
+        ("/v1/responses", {"input": "hi", "vllm_xargs": {"kv_transfer_params": "x"}}),
+    ],
+)
+def test_odd_bodies_that_vllm_fails_on(api, path, asked):
+    assert api.post(path, json={"model": MODEL, **asked}).status_code == 400
+
+
 @pytest.mark.parametrize(
     ("head", "content", "hang_up", "statuses"),
     [

@@ -246,6 +246,13 @@ def test_an_anthropic_image_is_looked_at_where_vllm_reads_it(kind):
     assert error(bed().post("/v1/messages", body), 400)["code"] == "media_invalid"
 
 
+@pytest.mark.parametrize("source", ["x", None, [], {}])
+def test_an_anthropic_image_within_a_result_has_a_source(source):
+    inner = {"type": "tool_result", "content": [{"type": "image", "source": source}]}
+    body = {"model": "m", "messages": [{"role": "user", "content": [inner]}]}
+    assert error(bed().post("/v1/messages", body), 400)["code"] == "media_invalid"
+
+
 def test_an_anthropic_image_is_scaled_in_place():
     made = bed(image_tokens=1)
     data = base64.b64encode(picture(300, 300)).decode()

@@ -322,6 +322,16 @@ def test_a_field_of_one_route_is_not_dropped_by_another(bed, path, name, here):
     assert bed.post(path, ask(path, **{name: None})).status_code == 200
 
 
+@pytest.mark.parametrize("path", list(ASKS))
+@pytest.mark.parametrize("name", ["vllm_xargs", "kv_transfer_params", "ec_transfer_params"])
+def test_what_is_for_extensions_does_not_reach_an_engine_without_them(bed, path, name):
+    """As `vllm_xargs`, transfer parameters that are no object end in a 500."""
+    answer = bed.post(path, ask(path, **{name: {"kv_transfer_params": "x"}}))
+    assert refused_code(answer) == "REQ_EXTENSION"
+    assert bed.server.bodies == []
+    assert bed.post(path, ask(path, **{name: None})).status_code == 200
+
+
 def _fields() -> dict[str, set[str]]:
     """The fields of each route in this vLLM."""
     from vllm.entrypoints.anthropic.protocol import AnthropicMessagesRequest

@@ -65,7 +65,7 @@ def _within(value: Any) -> Iterator[Item]:
         # vLLM goes by the key; the part's type may be missing.
         if (name := f"{kind}_url") in value:
             yield _from_url(kind, value, name)
-    if value.get("type") == "image" and isinstance(value.get("source"), dict):
+    if value.get("type") == "image" and "source" in value:
         yield _from_source(value["source"])
     for name in ("content", "output"):
         yield from _within(value.get(name))
@@ -79,9 +79,11 @@ def _from_url(kind: str, part: dict[str, Any], name: str) -> Item:
     return Item(kind, url, lambda fresh: holder.__setitem__(key, fresh))
 
 
-def _from_source(source: dict[str, Any]) -> Item:
+def _from_source(source: Any) -> Item:
     """Return an image in the form of /v1/messages."""
-    if source.get("type") == "url":  # vLLM takes all else for data
+    if not isinstance(source, dict):
+        url = None
+    elif source.get("type") == "url":  # vLLM takes all else for data
         url = source.get("url")
     else:
         kind, data = source.get("media_type"), source.get("data")

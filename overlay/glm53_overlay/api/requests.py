@@ -209,6 +209,9 @@ INDIFFERENT = frozenset(
 """Fields that change nothing of what is generated: where a route has them not, they are dropped,
 since clients' libraries send them everywhere."""
 
+EXTENSIONS = ("vllm_xargs", "kv_transfer_params", "ec_transfer_params")
+"""Fields for KV connectors and other extensions of vLLM, which does not look what they hold."""
+
 TOOL_OPENER = "<tool_call>"
 MAX_DEPTH = 100
 """Of objects and lists in each other. Python's own limit depends on where its stack stands, so a
@@ -310,6 +313,7 @@ def adapt(path: str, body: Body, settings: ApiSettings) -> Body:
     if path not in (CHAT, COMPLETIONS):
         _no_guided(made, path)
     _no_foreign(made, path)
+    _no_extensions(made)
     _switch(made)
     for step in _STEPS[path]:
         step(made)
@@ -387,6 +391,13 @@ def _no_foreign(body: Body, path: str) -> None:
         if body.get(name) is not None:
             instead = f"use {here}" if here else f"use {CHAT}"
             raise invalid("REQ_FOREIGN", f"{name} is not served on {path}; {instead}.", name)
+
+
+def _no_extensions(body: Body) -> None:
+    for name in EXTENSIONS:
+        if body.get(name) is not None:
+            text = f"{name} is for extensions of vLLM that this server has not; leave it out."
+            raise invalid("REQ_EXTENSION", text, name)
 
 
 def _one_length(body: Body) -> None:
