@@ -122,9 +122,12 @@ def chat(**more: Any) -> dict[str, Any]:
 
 
 def error(answer: httpx.Response, status: int) -> dict[str, Any]:
-    """The error object of an answer, which must have this status and OpenAI's form."""
+    """The error object of an answer, which must have this status and the form of its route."""
     assert answer.status_code == status, answer.text
-    found = answer.json()["error"]
+    body = answer.json()
+    anthropic = answer.request.url.path.startswith("/v1/messages")
+    assert body.get("type") == ("error" if anthropic else None)
+    found = body["error"]
     assert set(found) == {"message", "type", "param", "code"}
     assert found["message"].endswith(".")
     return found

@@ -6,11 +6,16 @@ import time
 from types import SimpleNamespace
 
 import api_bed
+import httpx
 import pytest
 from api_bed import CHAT, KEY, chat, error
+from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 
 from glm53_overlay.api.load import REPORT_FRESH_SECONDS, Load
+from glm53_overlay.api.middleware import API_KEY, Middleware
 from glm53_overlay.api.plugin import ENGINE_SECONDS, EndpointPlugin
+from glm53_overlay.settings import ApiSettings
 
 HANGS = 120
 """Seconds after which what is waited for does not come."""
@@ -79,6 +84,50 @@ def test_ways_around_the_rules_are_closed(path):
 
 def test_without_a_key_everybody_is_served():
     assert api_bed.make().get("/v1/models").status_code == 200
+
+
+def test_a_browser_may_read_why_it_is_refused():
+    """The middleware stands outside vLLM's, which tells browsers what they may read."""
+    app = FastAPI()
+    app.state.glm53_load = load = Load(most=1)
+    app.state.args = SimpleNamespace(
+        allowed_origins=["http://a.example"],
+        allow_credentials=False,
+        allowed_methods=["*"],
+        allowed_headers=["*"],
+    )
+    app.add_middleware(CORSMiddleware, allow_origins=["http://a.example"])
+    app.add_middleware(Middleware, settings=ApiSettings(body_mib=0.1), environ={API_KEY: KEY})
+
+    async def asked(path=CHAT, origin="http://a.example", key=KEY, **body):
+        headers = {"Authorization": f"Bearer {key}", **({"Origin": origin} if origin else {})}
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://bed"
+        ) as client:
+            return await client.post(path, headers=headers, json=chat(**body))
+
+    def allowed(answer):
+        return answer.headers.get("access-control-allow-origin")
+
+    async def all_of_them():
+        refused = [
+            await asked(key="x"),
+            await asked(extra_body={}),
+            await asked("/v1/nowhere"),
+            await asked(user="x" * 200_000),
+            await asked("/v1/messages", seed=1),
+        ]
+        other, plain = await asked(origin="http://b.example", key="x"), await asked("", "", "x")
+        load.active = 1
+        return [*refused, await asked()], other, plain
+
+    refused, other, plain = asyncio.run(all_of_them())
+    assert [answer.status_code for answer in refused] == [401, 400, 404, 413, 400, 429]
+    assert {allowed(answer) for answer in refused} == {"http://a.example"}
+    assert refused[-1].headers["access-control-expose-headers"] == "Retry-After"
+    assert refused[-1].headers["retry-after"]
+    assert (other.status_code, allowed(other)) == (401, None)
+    assert (plain.status_code, allowed(plain)) == (401, None)
 
 
 def test_no_byte_of_a_stranger_is_read():

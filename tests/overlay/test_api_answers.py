@@ -8,6 +8,7 @@ import pytest
 from api_bed import CHAT, chat, error
 
 from glm53_overlay.api.answers import Events, rename
+from glm53_overlay.api.refusal import RefusedError
 
 VLLM_SAYS = [
     "This model's maximum context length is 256 tokens. However, your prompt contains 300 input "
@@ -50,6 +51,38 @@ def test_the_anthropic_route_keeps_its_own_errors():
     bed = api_bed.make(window=256)
     bed.server.answers["/v1/messages"] = refusal(VLLM_SAYS[0])
     assert bed.post("/v1/messages", chat()).json() == bed.server.answers["/v1/messages"][1]
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/x"])
+def test_the_anthropic_routes_refuse_in_their_own_form(path):
+    bed = api_bed.make("key")
+    answer = bed.post(path, content=b"{", headers={"Authorization": "Bearer other"})
+    assert answer.status_code == 401
+    assert int(answer.headers["content-length"]) == len(answer.content)
+    found = answer.json()
+    assert (found["type"], found["error"]["type"]) == ("error", "authentication_error")
+    assert found["error"]["code"] == "invalid_api_key"
+    assert found["error"]["message"]
+    assert "type" not in bed.post(CHAT, content=b"{").json()
+    assert "type" not in bed.post("/v1/messagesx", content=b"{").json()
+
+
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        (400, "invalid_request_error"),
+        (401, "authentication_error"),
+        (404, "not_found_error"),
+        (408, "invalid_request_error"),
+        (413, "request_too_large"),
+        (429, "rate_limit_error"),
+        (503, "overloaded_error"),
+    ],
+)
+def test_a_status_has_anthropics_word(status, word):
+    """As `translate_error_type` of vLLM 0.33 (entrypoints/anthropic/protocol.py)."""
+    refusal = RefusedError(status, "code", "No.")
+    assert json.loads(refusal.body("/v1/messages"))["error"]["type"] == word
 
 
 def tokenized(count, **more):

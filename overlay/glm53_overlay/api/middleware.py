@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from glm53_overlay.api import answers, fetch, media, requests, window
+from glm53_overlay.api import answers, cors, fetch, media, requests, window
 from glm53_overlay.api.load import Load, Place
 from glm53_overlay.api.openapi import OPEN_PATHS
 from glm53_overlay.api.refusal import RefusedError
@@ -80,22 +80,26 @@ class Middleware:
         try:
             await self._http(scope, coming, send)
         except RefusedError as refusal:
-            headers = refusal.headers
-            await send(
-                {"type": "http.response.start", "status": refusal.status, "headers": headers}
-            )
-            body = {"type": "http.response.body", "body": refusal.body}
-            if coming.ended or refusal.status in (401, 408) or _waits_for_leave(scope):
-                await send(body)
-                return
-            await send({**body, "more_body": True})
-            await coming.drop(int(self.settings.body_mib * MIB))
-            await send({"type": "http.response.body", "body": b""})
+            await cors.readable(partial(self._refuse, refusal), scope)(scope, coming, send)
         except _GoneError:
             log.debug("a client left before its request was complete")
 
+    async def _refuse(
+        self, refusal: RefusedError, scope: Scope, coming: "_Coming", send: Send
+    ) -> None:
+        path = _path(scope)
+        headers = refusal.headers(path)
+        await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+        body = {"type": "http.response.body", "body": refusal.body(path)}
+        if coming.ended or refusal.status in (401, 408) or _waits_for_leave(scope):
+            await send(body)
+            return
+        await send({**body, "more_body": True})
+        await coming.drop(int(self.settings.body_mib * MIB))
+        await send({"type": "http.response.body", "body": b""})
+
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = _path(scope)
         if path not in OPEN_PATHS and not _is_preflight(scope) and not self._knows(scope):
             raise RefusedError(
                 401, "invalid_api_key", "The API key is missing or wrong: Authorization: Bearer."
@@ -307,6 +311,10 @@ class _Answer:
 
 async def _in_thread(thread: ThreadPoolExecutor, work: Callable[..., _Out], *args: Any) -> _Out:
     return await asyncio.get_running_loop().run_in_executor(thread, work, *args)
+
+
+def _path(scope: Scope) -> str:
+    return str(scope["path"].removeprefix(scope.get("root_path", "")))
 
 
 def _waits_for_leave(scope: Scope) -> bool:

@@ -7,6 +7,7 @@ the middleware's refusals. Clients are generated from the document, and tests to
 from typing import Any
 
 from glm53_overlay.api import requests
+from glm53_overlay.api.refusal import is_anthropic
 
 Document = dict[str, Any]
 
@@ -15,7 +16,7 @@ OPEN_PATHS = ("/health",)
 
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _TEXT = {"type": "string"}
-_ERROR = {
+_ERROR: Document = {
     "type": "object",
     "required": ["error"],
     "properties": {
@@ -34,6 +35,11 @@ _ERROR = {
         }
     },
 }
+_MESSAGES_ERROR = {
+    "type": "object",
+    "required": ["type", "error"],
+    "properties": {"type": {"const": "error"}, **_ERROR["properties"]},
+}
 _RETRY = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds."}}
 _ANY_BODY = {
     "400": "The request is wrong in itself; nothing of it was done.",
@@ -47,7 +53,8 @@ _REFUSES = {"503": "The host takes no new work now."}
 def corrected(document: Document, *, keyed: bool) -> Document:
     """Return the document with what the middleware adds and closes. `keyed`: a key is set."""
     parts = document.setdefault("components", {})
-    parts.setdefault("schemas", {})["Refusal"] = _ERROR
+    schemas = {"Refusal": _ERROR, "MessagesRefusal": _MESSAGES_ERROR}
+    parts.setdefault("schemas", {}).update(schemas)
     if keyed:
         parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     paths = {path: _methods(path, item, keyed) for path, item in document["paths"].items()}
@@ -66,17 +73,18 @@ def _methods(path: str, item: dict[str, Any], keyed: bool) -> dict[str, Any]:
 def _operation(path: str, method: str, found: dict[str, Any], keyed: bool) -> dict[str, Any]:
     answers = {code: one for code, one in found["responses"].items() if code != "422"}
     if method == "post":
-        answers |= _refusals(_ANY_BODY)
+        answers |= _refusals(path, _ANY_BODY)
     if path in requests.GENERATING:
-        answers |= _refusals(_REFUSES)
+        answers |= _refusals(path, _REFUSES)
     if not keyed or path in OPEN_PATHS:
         return {**found, "responses": answers}
-    answers |= _refusals({"401": "The key is missing or wrong."})
+    answers |= _refusals(path, {"401": "The key is missing or wrong."})
     return {**found, "responses": answers, "security": [{"key": []}]}
 
 
-def _refusals(said: dict[str, str]) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}}
+def _refusals(path: str, said: dict[str, str]) -> dict[str, Any]:
+    name = "MessagesRefusal" if is_anthropic(path) else "Refusal"
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
     return {
         code: {"description": text, "content": content}
         | ({"headers": _RETRY} if code in ("429", "503") else {})

@@ -1,7 +1,23 @@
-"""A request that is not served: the status, and the error object that OpenAI's clients read."""
+"""A request that is not served: the status, and the error object that its clients read."""
 
 import json
 from dataclasses import dataclass
+
+ANTHROPIC = "/v1/messages"
+_OPENAI_TYPES = {401: "authentication_error", 429: "rate_limit_error", 503: "server_error"}
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+"""As vLLM says them on these routes (entrypoints/anthropic/protocol.py)."""
+
+
+def is_anthropic(path: str) -> bool:
+    """Say whether a route speaks Anthropic's API; the others speak OpenAI's."""
+    return f"{path}/".startswith(f"{ANTHROPIC}/")
 
 
 @dataclass(eq=False)
@@ -14,24 +30,24 @@ class RefusedError(Exception):
     param: str | None = None
     retry_after: int | None = None
 
-    @property
-    def body(self) -> bytes:
-        """The error as JSON, in the form of the OpenAI API."""
-        kind = {401: "authentication_error", 429: "rate_limit_error", 503: "server_error"}
+    def body(self, path: str) -> bytes:
+        """Return the error as JSON, in the form of the API that the path belongs to."""
         error = {
             "message": self.message,
-            "type": kind.get(self.status, "invalid_request_error"),
+            "type": _OPENAI_TYPES.get(self.status, "invalid_request_error"),
             "param": self.param,
             "code": self.code,
         }
-        return json.dumps({"error": error}).encode()
+        if not is_anthropic(path):
+            return json.dumps({"error": error}).encode()
+        error["type"] = _ANTHROPIC_TYPES.get(self.status, "invalid_request_error")
+        return json.dumps({"type": "error", "error": error}).encode()
 
-    @property
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """The headers beside it."""
+    def headers(self, path: str) -> list[tuple[bytes, bytes]]:
+        """Return the headers beside it."""
         made = [
             (b"content-type", b"application/json"),
-            (b"content-length", str(len(self.body)).encode()),
+            (b"content-length", str(len(self.body(path))).encode()),
         ]
         if self.retry_after is not None:
             made.append((b"retry-after", str(self.retry_after).encode()))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from glm53_overlay.api.refusal import invalid
+from glm53_overlay.api.refusal import ANTHROPIC, invalid
 from glm53_overlay.settings import ApiSettings
 
 Body = dict[str, Any]
@@ -18,7 +18,7 @@ Body = dict[str, Any]
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 RESPONSES = "/v1/responses"
-MESSAGES = "/v1/messages"
+MESSAGES = ANTHROPIC
 GENERATING = (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
 """Routes that make the engine work; they are admitted, counted and refused as a group."""
 
