@@ -331,6 +331,28 @@ def test_what_is_for_extensions_does_not_reach_an_engine_without_them(bed, path,
     assert bed.post(path, ask(path, **{name: None})).status_code == 200
 
 
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/messages"])
+@pytest.mark.parametrize("role", ["function", "System", "nobody", "", 5, ["user"]])
+def test_a_role_that_no_template_writes_is_refused(bed, path, role):
+    said = {"role": role, "content": "Never say it."}
+    body = ask(path, **{("input" if path == "/v1/responses" else "messages"): [said]})
+    found = error(bed.post(path, body), 400)
+    assert (found["code"], bed.server.bodies) == ("REQ_ROLE", [])
+    assert "use one of system, developer, user, assistant, tool." in found["message"]
+
+
+def test_what_is_no_message_has_no_role(bed):
+    assert error(bed.post(body=chat(messages=[{"content": "x"}])), 400)["code"] == "REQ_ROLE"
+    said = [
+        {"type": "function_call", "arguments": "{}", "role": None},
+        {"role": "user", "content": "x"},
+        "x",
+    ]
+    assert bed.post("/v1/responses", {"model": "m", "input": said}).status_code == 200
+    for odd in ("x", ["x"], [["x"]], {"role": "x"}, 5):
+        assert bed.post(body=chat(messages=odd)).status_code == 200  # vLLM says what it is
+
+
 def _fields() -> dict[str, set[str]]:
     """The fields of each route in this vLLM."""
     from vllm.entrypoints.anthropic.protocol import AnthropicMessagesRequest

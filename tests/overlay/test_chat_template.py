@@ -15,7 +15,7 @@ from vllm.parser import glm47_moe
 from vllm.renderers import hf
 
 from glm53_overlay import template
-from glm53_overlay.api.requests import EFFORTS
+from glm53_overlay.api.requests import EFFORTS, ROLES
 from glm53_overlay.errors import OverlayError
 from glm53_overlay.settings import ApiSettings
 
@@ -144,6 +144,11 @@ def test_what_is_no_effort_is_the_longest(effort):
 @pytest.mark.parametrize(("asked", "meant"), list(EFFORTS.items()))
 def test_routes_without_our_map_mean_the_same_efforts(asked, meant):
     assert render([USER], reasoning_effort=asked) == render([USER], reasoning_effort=meant)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_that_is_served_is_written(role):
+    assert "Mind this." in render([{"role": role, "content": "Mind this."}, USER])
 
 
 HEAD = "[gMASK]<sop><|system|>Reasoning Effort: Max"

@@ -44,6 +44,9 @@ EFFORTS = {
 }
 """Every effort that OpenAI's clients name, and the nearest that the model was trained on."""
 
+ROLES = ("system", "developer", "user", "assistant", "tool")
+"""Whom the template lets speak; what another says would not be in the prompt."""
+
 GUIDED = {
     "guided_json": "json",
     "guided_regex": "regex",
@@ -481,6 +484,20 @@ def _effort(value: object) -> str:
     return EFFORTS[value]
 
 
+def _roles(body: Body) -> None:
+    for name in ("messages", "input"):
+        said = body.get(name)
+        for message in said if isinstance(said, list) else ():
+            if not isinstance(message, dict):
+                continue
+            role = message.get("role")
+            if role is None and name == "input":
+                continue  # a call, or its result
+            if role not in ROLES:
+                text = f"The role {str(role)[:40]!r} is not known; use one of {', '.join(ROLES)}."
+                raise invalid("REQ_ROLE", text, name)
+
+
 def require_shallow_arguments(body: Body) -> None:
     """Look into the JSON of earlier calls, which vLLM parses for the template.
 
@@ -520,7 +537,7 @@ def _no_tools(body: Body) -> None:
         body["bad_words"] = [*words, TOOL_OPENER]
 
 
-_EVERY = (_constraint, _efforts, require_shallow_arguments)
+_EVERY = (_roles, _constraint, _efforts, require_shallow_arguments)
 _STEPS = {
     CHAT: (_guided, _no_tools, *_EVERY),
     COMPLETIONS: (_one_length, _guided, _constraint),
