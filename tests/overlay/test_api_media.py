@@ -91,6 +91,37 @@ def test_bytes_count_as_they_are_before_base64(kind, limits, sizes, status):
         assert error(answer, 413)["code"] == "media_too_large"
 
 
+def frames(*sizes, kind="video/jpeg"):
+    parts = ",".join(base64.b64encode(bytes(size)).decode() for size in sizes)
+    return {"type": "video_url", "video_url": {"url": f"data:{kind};base64,{parts}"}}
+
+
+@pytest.mark.parametrize(
+    ("part", "status"),
+    [
+        (frames(4000, 4001), 200),
+        (frames(4000, 4001, kind="Video/JPEG;a=b"), 200),
+        (frames(5000, 5486), 413),
+        (frames(*[1] * 2048), 200),
+        (frames(*[1] * 2049), 400),
+        (frames(100, 100, kind="video/mp4"), 400),
+    ],
+)
+def test_a_video_may_come_as_its_frames(part, status):
+    """Then vLLM takes parts in base64 with commas between them."""
+    made = bed(video_mib=0.01)  # 10,485 bytes
+    answer = made.post(body=asking(part))
+    assert answer.status_code == status, answer.text
+    if status == 200:
+        assert made.server.got == asking(part)
+
+
+def test_a_broken_frame_is_refused():
+    part = frames(4, 4)
+    part["video_url"]["url"] += ",!!!"
+    assert error(bed().post(body=asking(part)), 400)["code"] == "media_invalid"
+
+
 def test_a_large_image_is_scaled_to_its_share():
     made = bed(image_tokens=100)
     assert made.post(body=asking(image(data_url(picture(2800, 700))))).status_code == 200

@@ -24,6 +24,12 @@ CELL = 28
 """Pixels along one edge of what becomes a token: a patch of 14, two by two merged (Glm5Next's
 vision tower, models/glm5next/common/multimodal.py)."""
 
+FRAMES = "video/jpeg"
+"""Media type of a video as its frames: each in base64, with commas between them."""
+
+MOST_FRAMES = 2048
+"""The highest `media.max_frames`; of more, vLLM takes that many from the beginning."""
+
 JPEG_QUALITY = 95
 TOGETHER = 8
 """So many times the pixels of the largest image are decoded for one request: each million takes a
@@ -130,8 +136,7 @@ def weigh(found: list[Item], limits: MediaSettings) -> None:
             item.content = _decoded(item.kind, item.url, limits)
     for kind, plural in PLURAL.items():
         total = sum(len(item.content) for item in found if item.kind == kind)
-        if total > _all(kind, limits) * MIB:
-            raise _too_large(f"The request's {plural}", total, _all(kind, limits))
+        _require_size(f"The request's {plural}", total, _all(kind, limits))
 
 
 def _is_data(url: str) -> bool:
@@ -165,19 +170,25 @@ def _decoded(kind: str, url: str, limits: MediaSettings) -> bytes:
     head, comma, data = url.partition(",")
     if not comma or not head.endswith(";base64"):  # as vLLM reads it
         raise invalid("media_invalid", "A data URL must be in base64.", "messages")
-    if len(data) * 3 // 4 - 2 > _each(kind, limits) * MIB:
-        raise _too_large(f"One {kind}", len(data) * 3 // 4, _each(kind, limits))
+    frames = kind == "video" and head[5:].partition(";")[0].lower() == FRAMES
+    if frames and data.count(",") >= MOST_FRAMES:
+        text = f"A video has more than {MOST_FRAMES} frames, which no setting lets through."
+        raise invalid("media_too_many", text, "messages")
+    parts = data.split(",") if frames else [data]
+    _require_size(f"One {kind}", len(data) * 3 // 4 - 3 * len(parts), _each(kind, limits))
     try:
-        return base64.b64decode(data, validate=True)
+        content = b"".join(base64.b64decode(part, validate=True) for part in parts)
     except (binascii.Error, ValueError):
         raise invalid("media_invalid", f"The {kind}'s base64 is broken.", "messages") from None
+    _require_size(f"One {kind}", len(content), _each(kind, limits))
+    return content
 
 
-def _too_large(what: str, size: int, most_mib: float) -> RefusedError:
-    text = f"{what} has {size / MIB:.1f} MiB, more than the {most_mib:g} MiB that are served."
-    return RefusedError(
-        413, "media_too_large", text.replace("images has", "images have"), "messages"
-    )
+def _require_size(what: str, size: int, most_mib: float) -> None:
+    if size > most_mib * MIB:
+        text = f"{what} has {size / MIB:.1f} MiB, more than the {most_mib:g} MiB that are served."
+        text = text.replace("s has", "s have")  # of images
+        raise RefusedError(413, "media_too_large", text, "messages")
 
 
 def fit(found: list[Item], limits: MediaSettings) -> int:
