@@ -374,7 +374,17 @@ def test_what_is_not_fetched(site, path, options, said):
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://a/b", "http://", "http://u:p@a/b", "http://a:99999/", "http://[::1", "https:a"]
+    "url",
+    [
+        "ftp://a/b",
+        "http://",
+        "http://u:p@a/b",
+        "http://a:99999/",
+        "http://[::1",
+        "https:a",
+        "http://b\u00fccher.example/a.png",
+        "http://a\x00b/",
+    ],
 )
 def test_what_is_no_url_to_fetch(url):
     with pytest.raises(RefusedError):

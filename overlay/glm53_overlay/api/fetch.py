@@ -47,6 +47,8 @@ async def fetch(
         raise _refused("it is no URL") from None
     if parts.scheme not in ("http", "https") or not host or parts.username is not None:
         raise _refused("only http(s) URLs without a user name are fetched")
+    if not host.isascii():
+        raise _refused("its host must be in ASCII, as xn--...")
     if domains and host not in domains:
         raise _refused(f"{host} is not among the hosts that this server fetches from")
     try:
