@@ -7,6 +7,7 @@ import api_bed
 import pytest
 from api_bed import CHAT, chat, error
 
+from glm53_overlay.api import window
 from glm53_overlay.api.answers import Events, rename
 from glm53_overlay.api.refusal import RefusedError
 
@@ -91,6 +92,35 @@ def tokenized(count, **more):
     return bed, bed.post(body=chat(**more))
 
 
+@pytest.mark.parametrize(
+    ("path", "name", "prompt"),
+    [
+        (CHAT, "max_tokens", "messages"),
+        ("/v1/completions", "max_tokens", "prompt"),
+        ("/v1/responses", "max_output_tokens", "input"),
+        ("/v1/messages", "max_tokens", "messages"),
+    ],
+)
+def test_a_refusal_says_only_what_was_counted_and_where_to_shorten(path, name, prompt):
+    bed = api_bed.make(window=1000)
+    found = error(bed.post(path, {prompt: [], name: 1000}), 400)
+    assert found["param"] == prompt
+    assert "You asked for a reply of 1000 tokens." in found["message"]
+    assert "in the prompt" not in found["message"]
+    if path != "/v1/messages":
+        bed.server.answers[path] = refusal(VLLM_SAYS[0])
+        assert error(bed.post(path, {prompt: []}), 400)["param"] == prompt
+
+
+def test_only_the_prompt_of_the_route_is_counted():
+    async def tokenize(body):
+        assert "prompt" not in body
+        return 900
+
+    asked = {**chat(), "prompt": [1]}
+    assert asyncio.run(window.count(CHAT, asked, tokenize)) == 900
+
+
 def test_prompt_and_reply_beyond_the_window_are_refused_before_the_engine():
     bed, answer = tokenized(200, max_tokens=900)
     found = error(answer, 400)
@@ -135,7 +165,7 @@ def test_lengths_that_are_none_are_left_to_vllm(reply):
 
 
 @pytest.mark.parametrize("name", ["n", "max_tokens", "max_completion_tokens"])
-@pytest.mark.parametrize("value", ["9000", "1", 2.5, True, [1]])
+@pytest.mark.parametrize("value", ["9000", "1", 2.5, True, [1], 1e300, -1e300])
 def test_a_number_by_which_a_request_is_admitted_is_a_number(name, value):
     """vLLM takes "1000" as 1000, and would do what nobody counted."""
     bed = api_bed.make(max_active=1, window=1000)

@@ -22,7 +22,7 @@ _KEY = b'"reasoning":'
 """Only a key looks like this: within a text of JSON its quotes would have a backslash."""
 
 
-def translate_error(body: bytes, window: int) -> bytes:
+def translate_error(path: str, body: bytes, window: int) -> bytes:
     """Return an error of status 400 with the code `context_length_exceeded` if it says so."""
     try:
         error = json.loads(body)["error"]
@@ -31,7 +31,7 @@ def translate_error(body: bytes, window: int) -> bytes:
         return body
     if not _WINDOW.search(said):
         return body
-    refusal = exceeded(window)
+    refusal = exceeded(path, window)
     error |= {"code": refusal.code, "type": "invalid_request_error", "param": refusal.param}
     error["message"] = said
     return json.dumps({"error": error}).encode()

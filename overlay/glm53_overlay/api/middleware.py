@@ -260,6 +260,7 @@ class _Answer:
 
     def __init__(self, path: str, settings: ApiSettings, send: Send) -> None:
         self._send = send
+        self._path = path
         self._window = settings.window
         self._renames = path == requests.CHAT and settings.reasoning_field != "reasoning"
         self._rename = partial(answers.rename, field=settings.reasoning_field)
@@ -302,7 +303,7 @@ class _Answer:
 
     async def _send_whole(self, start: Message, body: bytes) -> None:
         if start["status"] >= 400:
-            body = answers.translate_error(body, self._window)
+            body = answers.translate_error(self._path, body, self._window)
         else:
             body = self._rename(body)
         await self._send({**start, "headers": _headers(start["headers"], len(body))})

@@ -275,7 +275,7 @@ def require_whole_numbers(body: Body) -> None:
     """
     for name in WHOLE:
         value = body.get(name)
-        if isinstance(value, float) and value.is_integer():
+        if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 63:
             body[name] = int(value)
         elif value is not None and type(value) is not int:
             raise invalid("invalid_type", f"{name} must be a whole number.", name)

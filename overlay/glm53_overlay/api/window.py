@@ -33,17 +33,25 @@ RENDERED = (
 """Fields that decide the prompt, as /tokenize takes them."""
 
 
-def exceeded(window: int, prompt: int | None = None, reply: int | None = None) -> RefusedError:
-    """Return the refusal that OpenAI's clients know."""
+PROMPTS = {COMPLETIONS: "prompt", RESPONSES: "input"}
+"""The field of the prompt; elsewhere `messages`."""
+
+
+def exceeded(
+    path: str, window: int, prompt: int | None = None, reply: int | None = None
+) -> RefusedError:
+    """Return the refusal that OpenAI's clients know; `prompt` and `reply` as far as counted."""
     asked = ""
     if prompt is not None and reply is not None:
         asked = f" You asked for {prompt + reply}: {prompt} in the prompt, {reply} for the reply."
+    elif reply is not None:
+        asked = f" You asked for a reply of {reply} tokens."
     return RefusedError(
         400,
         "context_length_exceeded",
         f"This model's maximum context length is {window} tokens.{asked} "
         "Shorten the prompt or lower max_tokens.",
-        "messages",
+        PROMPTS.get(path, "messages"),
     )
 
 
@@ -70,15 +78,15 @@ async def require_room(
     if not window or reply is None or reply < 1:
         return
     if reply >= window:
-        raise exceeded(window, 1, reply)
+        raise exceeded(path, window, reply=reply)
     # The other two say in their answers that a reply was cut; /tokenize does not take their bodies.
     if path not in (CHAT, COMPLETIONS) or body.get("truncate_prompt_tokens") is not None:
         return
     if await measure(body) + media_tokens + reply <= window:
         return
-    prompt = await count(body, tokenize)
+    prompt = await count(path, body, tokenize)
     if prompt is not None and prompt + media_tokens + reply > window:
-        raise exceeded(window, prompt + media_tokens, reply)
+        raise exceeded(path, window, prompt + media_tokens, reply)
 
 
 def at_most(body: Mapping[str, Any]) -> int:
@@ -87,15 +95,16 @@ def at_most(body: Mapping[str, Any]) -> int:
     return TEMPLATE_TOKENS + len(json.dumps(rendered, ensure_ascii=False, default=str).encode())
 
 
-async def count(body: Mapping[str, Any], tokenize: Tokenize) -> int | None:
+async def count(path: str, body: Mapping[str, Any], tokenize: Tokenize) -> int | None:
     """Return the tokens of the (longest) prompt; None when it cannot be told."""
-    prompt = body.get("prompt")
+    other = "messages" if path == COMPLETIONS else "prompt"
+    prompt = body.get("prompt") if path == COMPLETIONS else None
     if isinstance(prompt, list) and prompt:
         if all(isinstance(token, int) for token in prompt):
             return len(prompt)
-        counts = [await count({**body, "prompt": one}, tokenize) for one in prompt]
+        counts = [await count(path, {**body, "prompt": one}, tokenize) for one in prompt]
         return max((n for n in counts if n is not None), default=None)
-    asked = {name: body[name] for name in RENDERED if body.get(name) is not None}
+    asked = {name: body[name] for name in RENDERED if name != other and body.get(name) is not None}
     if effort := body.get("reasoning_effort"):
         # /tokenize knows no effort; these are the arguments that a chat request's becomes.
         made = {"reasoning_effort": effort, "enable_thinking": effort != "none"}

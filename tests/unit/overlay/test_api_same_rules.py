@@ -73,7 +73,7 @@ def test_what_vllm_ignores_does_not_reach_it(overlay, name) -> None:
 
 
 def test_a_refusal_of_the_window_is_recognised(overlay) -> None:
-    refusal = overlay["window"].exceeded(900, 500, 500)
+    refusal = overlay["window"].exceeded("/v1/completions", 900, 500, 500)
     body = {"error": {"message": refusal.message, "code": refusal.code}}
     (found,) = judge_answer(Answer(400, body), ASK)
     assert found.code == "REQ_CONTEXT"
