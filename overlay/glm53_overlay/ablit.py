@@ -35,6 +35,7 @@ CLASSES = (
 _O_PROJ = re.compile(r"(?:^|\.)layers\.(\d+)\.self_attn\.o_proj\.weight$")
 _EDITED = "_glm53_ablit"
 _EDIT = "_glm53_edit"
+_EDIT_OF = "_glm53_edit_of"
 
 log = logging.getLogger("vllm.glm53.ablit")
 
@@ -160,16 +161,18 @@ def _editing(
     *,
     mtp: bool,
 ) -> Callable[[Any, Iterable[tuple[str, Tensor]]], set[str]]:
+    def edit_of(model: Any) -> Edit:
+        # vLLM calls it once for each run of names below it: shards may bring others in between.
+        if not hasattr(model, _EDIT):
+            wanted = layers_of(settings, int(model.config.num_hidden_layers), mtp=mtp)
+            object.__setattr__(model, _EDIT, Edit(direction, settings.alpha, wanted))
+        return getattr(model, _EDIT)
+
     @functools.wraps(loader)
     def load_weights(self: Any, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        count = int(self.config.num_hidden_layers)
-        # vLLM calls it once for each run of names below it: shards may bring others in between.
-        if not hasattr(self, _EDIT):
-            object.__setattr__(
-                self, _EDIT, Edit(direction, settings.alpha, layers_of(settings, count, mtp=mtp))
-            )
-        return loader(self, getattr(self, _EDIT).stream(weights))
+        return loader(self, edit_of(self).stream(weights))
 
+    setattr(load_weights, _EDIT_OF, edit_of)
     return load_weights
 
 
@@ -180,8 +183,9 @@ def _closing(loader: Callable[..., torch.nn.Module]) -> Callable[..., torch.nn.M
     def load_model(*args: Any, **kwargs: Any) -> torch.nn.Module:
         model = loader(*args, **kwargs)
         for module in model.modules():
-            if (edit := getattr(module, _EDIT, None)) is not None:
-                edit.close()
+            edit_of = getattr(getattr(type(module), "load_weights", None), _EDIT_OF, None)
+            if edit_of is not None:
+                edit_of(module).close()  # also where the weights came by another way
         return model
 
     return load_model
