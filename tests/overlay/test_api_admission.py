@@ -237,6 +237,27 @@ def test_a_body_that_pauses_gives_its_place_back(monkeypatch):
     assert (load.active, load.held) == (0, 0)
 
 
+@pytest.mark.parametrize(("rate", "status"), [(1e-9, 200), (1e9, 408)])
+def test_a_body_that_trickles_gives_its_place_back(monkeypatch, rate, status):
+    monkeypatch.setattr("glm53_overlay.api.middleware.BODY_SECONDS", 0.0)
+    monkeypatch.setattr("glm53_overlay.api.middleware.BODY_RATE", rate)
+    bed = api_bed.make(max_active=1)
+    raw = json.dumps(chat()).encode()
+    left = list(raw)
+
+    async def receive():
+        if len(left) < len(raw):
+            await asyncio.sleep(0.001)
+        return {"type": "http.request", "body": bytes([left.pop(0)]), "more_body": bool(left)}
+
+    start, answer = posted(bed, receive)[:2]
+    assert start["status"] == status
+    if status == 408:
+        assert json.loads(answer["body"])["error"]["code"] == "body_too_slow"
+    load = bed.server.state.glm53_load
+    assert (load.active, load.held) == (0, 0)
+
+
 @pytest.mark.parametrize("path", [CHAT, "/tokenize"])
 def test_all_bodies_together_have_a_limit(path):
     bed = api_bed.make(load=Load(most_bytes=1000))

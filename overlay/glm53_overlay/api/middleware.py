@@ -39,6 +39,10 @@ lock for some tenths of a second."""
 IDLE_SECONDS = 30.0
 """How long a client may pause within its body: it has a place all the while."""
 
+BODY_SECONDS = 120.0
+BODY_RATE = 8 * 1024
+"""How long a body may take: so many seconds, and one more for so many bytes of it."""
+
 DROP_SECONDS = 5.0
 """How long the rest of a refused body is read, so that its client sees why."""
 
@@ -189,12 +193,15 @@ class Middleware:
             if name == b"content-length" and value.isdigit() and int(value[:20]) > most:
                 raise too_large
         pieces, size = [], 0
+        now = asyncio.get_running_loop().time
+        begun = now()
         while True:
+            latest = begun + BODY_SECONDS + size / BODY_RATE
             try:
-                async with asyncio.timeout(IDLE_SECONDS):
+                async with asyncio.timeout_at(min(latest, now() + IDLE_SECONDS)):
                     message = await receive()
             except TimeoutError:
-                text = f"The body paused for more than {IDLE_SECONDS:g} s."
+                text = f"The body paused for more than {IDLE_SECONDS:g} s, or came too slowly."
                 raise RefusedError(408, "body_too_slow", text) from None
             if message["type"] == "http.disconnect":
                 raise _GoneError

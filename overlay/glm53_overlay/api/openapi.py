@@ -43,7 +43,7 @@ _MESSAGES_ERROR = {
 _RETRY = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds."}}
 _ANY_BODY = {
     "400": "The request is wrong in itself; nothing of it was done.",
-    "408": "The body paused for too long.",
+    "408": "The body paused for too long, or came too slowly.",
     "413": "The body or its media are larger than is served.",
     "429": "As much is running, waiting or held as this server takes.",
 }
