@@ -22,7 +22,7 @@ class Api(Section):
     body_mib: Annotated[float, Field(gt=0, le=4096)] = 96
     """Largest body of a request, in MiB; base64 makes media a third larger."""
     max_waiting: Annotated[int, Field(ge=0, le=10_000), Knob(tensorfold="MAX_QUEUED")] = 64
-    """Requests that may wait beyond `serve.max_num_seqs`; more get 429 with Retry-After."""
+    """Replies that may wait beyond `serve.max_num_seqs`; more get 429 with Retry-After."""
     reasoning_field: Literal["reasoning", "reasoning_content", "both"] = "reasoning"
     """Name of the thoughts in chat answers: vLLM's, the TensorFold recipe's, or both."""
     deterministic: bool = False
