@@ -11,6 +11,7 @@ import errno
 import http.client
 import os
 import re
+import ssl
 import threading
 import time
 import urllib.error
@@ -297,7 +298,9 @@ def judge_os_error(error: OSError, place: str) -> Finding | None:
     finding = explain_lines([f"{error.strerror}: '{where}'" if error.errno else str(error)])
     if finding is not None and finding.code in _KNOWN:
         return finding.model_copy(update={"where": where})
-    return disk_refuses(error, place) if error.errno in _DISK else None
+    # OpenSSL counts its own errors, and some of its numbers are those of the disk's.
+    of_disk = error.errno in _DISK and not isinstance(error, ssl.SSLError)
+    return disk_refuses(error, place) if of_disk else None
 
 
 def disk_refuses(error: OSError, place: str) -> Finding:

@@ -8,13 +8,14 @@ import os
 import random
 import shutil
 import signal
+import socketserver
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -464,6 +465,29 @@ def test_a_wrong_small_file_is_found_by_git_s_digest(world):
     world.fetch()
     assert world.is_right()
     assert world.ears.codes == ["FETCH_WRONG_BYTES"]
+
+
+@pytest.fixture
+def no_tls() -> Iterator[str]:
+    """An address of https behind which nobody speaks TLS, as behind a captive portal."""
+
+    class Plain(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+            self.request.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Plain) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"https://127.0.0.1:{server.server_address[1]}/"
+        server.shutdown()
+
+
+def test_a_fault_of_tls_is_the_networks_and_the_fallback_completes_the_set(world, no_tls):
+    away = Fault(status=302, headers={"Location": no_tls})
+    world.hub.fault = lambda asked: away if asked.path.startswith(f"/{MIRROR}/resolve") else None
+    world.fetch()
+    assert world.is_right()
+    assert "FETCH_FAILED" in world.ears.codes
 
 
 def test_a_fallback_with_other_bytes_is_not_used(world):

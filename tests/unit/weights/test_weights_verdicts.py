@@ -1,5 +1,7 @@
 """What faults mean: text and numbers in, findings out."""
 
+import ssl
+
 import pytest
 
 from glm53ctl.findings import Severity
@@ -131,6 +133,14 @@ def test_who_may_write(mode, owner, group, writable):
         (OSError(122, "Disk quota exceeded"), "FETCH_DISK_FAILED"),
         (OSError("certificate verify failed: certificate is not yet valid"), "TIME_SKEW"),
         (OSError("certificate verify failed: certificate has expired"), "TIME_SKEW"),
+        (
+            ssl.SSLCertVerificationError(1, "certificate verify failed: certificate has expired"),
+            "TIME_SKEW",
+        ),
+        # OpenSSL's own numbers, which happen to be those of EPERM and EIO.
+        (ssl.SSLCertVerificationError(1, "certificate verify failed: self-signed"), None),
+        (ssl.SSLError(1, "wrong version number"), None),
+        (ssl.SSLSyscallError(5, "Some I/O error occurred"), None),
         (OSError(104, "Connection reset by peer"), None),
         (OSError(), None),
     ],
