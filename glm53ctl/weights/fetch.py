@@ -18,9 +18,9 @@ from glm53ctl.weights.manifest import (
     differences,
     pins,
     read_lock,
+    with_pins,
     write_lock,
 )
-from glm53ctl.weights.manifest import with_pins as _with_pins
 from glm53ctl.weights.patience import Patience, Rules, SourceError, refuse
 from glm53ctl.weights.progress import Activity, Meter, Watcher
 from glm53ctl.weights.record import RecordBook, change
@@ -39,7 +39,7 @@ LISTING_ATTEMPTS = 3
 def lock_from(weight_set: WeightSet, source: Source) -> Manifest:
     """Return what a source offers, as the manifest of the set; raise when it is not complete."""
     pin = pins().get(weight_set.revision)
-    offered = _with_pins(source.listing(), pin).model_copy(update={"revision": weight_set.revision})
+    offered = with_pins(source.listing(), pin).model_copy(update={"revision": weight_set.revision})
     problems = check(offered, pin)
     if problems:
         raise SourceError(problems[0])
@@ -116,9 +116,7 @@ class Fetch:
         """
         book = RecordBook(self.weight_set.record_file, locked)
         missing, unsure = _unverified(self.weight_set, locked, book)
-        return not missing and not verify_files(
-            self.weight_set, unsure, book, self.watcher, self.stop
-        )
+        return not missing and not _wrong(self.weight_set, unsure, book, self.watcher, self.stop)
 
     def _complete(self, source: Source, locked: Manifest | None, last: bool) -> Manifest:
         offered = self._listing(source)
@@ -196,11 +194,12 @@ def missing_files(
     """Return what is not here or not right.
 
     Files that were not verified yet, such as those that somebody copied here, are hashed and kept
-    when they are right; wrong ones are removed.
+    when they are right; wrong ones are removed. Raises UserError, and removes nothing, when one
+    may not be read.
     """
     missing, unsure = _unverified(weight_set, manifest, book)
     if unsure:
-        for finding in verify_files(weight_set, unsure, book, watcher, stop):
+        for finding in _wrong(weight_set, unsure, book, watcher, stop):
             watcher.tell(finding)
         good = book.files
         for entry in unsure:
@@ -210,6 +209,21 @@ def missing_files(
                 (weight_set.directory / entry.path).unlink(missing_ok=True)
                 missing.append(entry)
     return missing
+
+
+def _wrong(
+    weight_set: WeightSet,
+    unsure: Sequence[Entry],
+    book: RecordBook,
+    watcher: Watcher,
+    stop: threading.Event | None,
+) -> list[Finding]:
+    """Verify files; raise when one may not be read, as it may be as right as the others."""
+    found = verify_files(weight_set, unsure, book, watcher, stop)
+    closed = next((f for f in found if f.code == "WEIGHTS_UNREADABLE"), None)
+    if closed is not None:
+        raise refuse(closed)
+    return found
 
 
 def _unverified(

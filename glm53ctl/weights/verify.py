@@ -14,12 +14,17 @@ from glm53ctl.weights.manifest import Entry, Manifest
 from glm53ctl.weights.progress import Meter, Watcher
 from glm53ctl.weights.record import FileState, RecordBook, change, seen
 from glm53ctl.weights.transfer import mismatch
+from glm53ctl.weights.verdicts import UNREADABLE_FIX
 
 MAX_THREADS = 16
 """More than any disk can feed; at two buffers of 2 MiB each also the bound of the memory."""
 TICK_SECONDS = 0.5
 SAVE_SECONDS = 5.0
 """How often the record is written meanwhile: what a kill costs is read again, not fetched."""
+
+_FETCH = (
+    "Run `glm53ctl weights fetch` (on a worker `weights sync`): only what is wrong is brought anew."
+)
 
 
 def hashing_threads() -> int:
@@ -95,7 +100,7 @@ def verify_file(
             )
         )
     except OSError as error:
-        code, wrong = "WEIGHTS_DAMAGED", f"it cannot be read ({error.strerror})"
+        code, wrong = _unread(error)
     book.drop(entry.path)
     return damaged(code, path, wrong)
 
@@ -126,8 +131,15 @@ def _other_content(path: Path, state: FileState) -> tuple[str, str] | None:
         if sample(path) == state.sample:
             return None
     except OSError as error:
-        return "WEIGHTS_DAMAGED", f"it cannot be read ({error.strerror})"
+        return _unread(error)
     return "WEIGHTS_DAMAGED", "its content is not what it was"
+
+
+def _unread(error: OSError) -> tuple[str, str]:
+    """Tell bytes that nobody may look at, and that may be right, from those that are gone."""
+    closed = isinstance(error, PermissionError)
+    code = "WEIGHTS_UNREADABLE" if closed else "WEIGHTS_DAMAGED"
+    return code, f"it cannot be read ({error.strerror})"
 
 
 def damaged(code: str, path: Path, wrong: str) -> Finding:
@@ -137,6 +149,5 @@ def damaged(code: str, path: Path, wrong: str) -> Finding:
         severity=Severity.FAIL,
         where=str(path),
         message=f"{wrong}.",
-        fix="Run `glm53ctl weights fetch` (on a worker `weights sync`): only what is wrong is "
-        "brought anew.",
+        fix=UNREADABLE_FIX if code == "WEIGHTS_UNREADABLE" else _FETCH,
     )

@@ -721,6 +721,38 @@ def test_what_root_fetched_for_itself_blocks_with_a_reason(hub, closed):
         assert as_service_user(look).split(",")[0].strip() == expected
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_right_files_that_the_service_may_not_read_are_named_and_kept(hub):
+    """As root's `cp` with umask 077 leaves them: good bytes, of which none may be lost."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o711)
+        world = World(Path(place), hub)
+        world.weight_set.directory.mkdir(parents=True)
+        lock_set(world.config, world.weight_set)
+        for path in [world.root, *world.root.rglob("*")]:
+            os.chown(path, 990, 990)
+        for name in world.wrong_files():
+            file = world.weight_set.directory / name
+            file.write_bytes(world.hub.repos[(MIRROR, COMMIT)][name].content)
+            file.chmod(0o600)
+
+        def verify() -> None:
+            found = verify_set(world.weight_set, world.ears, threading.Event())
+            raise UserError(",".join(sorted({f"{f.code} {f.fix}" for f in found})), "", "")
+
+        def fetch_unlocked() -> None:
+            world.weight_set.lock_file.unlink()
+            world.fetch()
+
+        for action in (verify, world.fetch, fetch_unlocked):
+            said = as_service_user(action)
+            assert said.startswith("WEIGHTS_UNREADABLE ")
+            assert "chown" in said
+            assert "DAMAGED" not in said
+        assert world.is_right()
+        assert not world.hub.sent
+
+
 def test_a_disk_that_dies_blocks_and_ends_no_process(world, monkeypatch):
     world.fetch()
     real = os.stat
