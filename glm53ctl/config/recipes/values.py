@@ -1,5 +1,7 @@
 """Values of the recipes that need more than a new name."""
 
+import contextlib
+import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -8,8 +10,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from glm53ctl.config import argv
-from glm53ctl.config.catalog import LEAVES, takes_bool
-from glm53ctl.config.document import read
+from glm53ctl.config.catalog import LEAVES, takes_bool, takes_text
 from glm53ctl.config.recipes import names
 from glm53ctl.config.recipes.judge import why_not
 from glm53ctl.config.recipes.shell import Assigned
@@ -17,25 +18,36 @@ from glm53ctl.config.recipes.work import Note, Taken, Verdict, Work
 
 Handler = Callable[[Work, Assigned], None]
 
+EMPTY = "it is empty, so the default stays"
+
 
 def _switch(text: str) -> JsonValue:
     """Return a shell switch as a bool; anything else stays text and is judged by the schema."""
     return {"1": True, "true": True, "0": False, "false": False}.get(text.lower(), text)
 
 
+def _number(text: str) -> JsonValue:
+    """Return a number as vLLM's parser reads it; anything else stays text, as for a switch."""
+    with contextlib.suppress(ValueError):
+        return int(text)
+    with contextlib.suppress(ValueError):
+        if math.isfinite(number := float(text)):
+            return number
+    return text
+
+
 def _value(path: str, text: str) -> JsonValue:
-    """Return a variable's text as the value that its setting takes."""
+    """Return a variable's text as the value that its setting takes: a shell's, so no YAML."""
     keys = LEAVES[path].key
     if takes_bool(keys):
         return _switch(text)
-    value, document = read(text, "", keys)
-    return text if document.findings else value
+    return text if takes_text(keys) else _number(text)
 
 
 def same(work: Work, variable: Assigned, path: str) -> None:
     """Take a value that its setting carries unchanged, but for names of values."""
     if not variable.value:
-        work.note(variable, Verdict.NO_COUNTERPART, "it is empty, so the default stays")
+        work.note(variable, Verdict.NO_COUNTERPART, EMPTY)
         return
     words = names.WORDS.get(variable.name, {})
     value = _value(path, words.get(variable.value.lower(), variable.value))
@@ -73,17 +85,24 @@ def _tokens_of(method: str) -> Handler:
 
 _DENSE_GROUPS = {"kda": "kda", "mla": "mla", "shared": "shared", "dense": "mlp"}
 """The recipe's names of the groups, and ours."""
+_DENSE_WHOLE = {"all": "fp8", "on": "fp8", "1": "fp8"} | dict.fromkeys(
+    ("off", "none", "no", "0"), "bf16"
+)
+"""The recipe's words for all groups and for none."""
+_DENSE_WORDS = f"write all, off, or some of {', '.join(_DENSE_GROUPS)} with commas between them"
 
 
 def _dense_fp8(work: Work, variable: Assigned) -> None:
-    words = {word.strip() for word in variable.value.lower().split(",")}
-    if words <= {"", "0", "off", "none"}:
-        work.take(variable, "dense", "bf16")
+    words = {word for word in map(str.strip, variable.value.lower().split(",")) if word}
+    if not words:
+        work.note(variable, Verdict.NO_COUNTERPART, EMPTY)
+    elif len(words) == 1 and words <= _DENSE_WHOLE.keys():
+        work.take(variable, "dense", _DENSE_WHOLE[words.pop()])
     elif words <= _DENSE_GROUPS.keys():
         for word in sorted(words):
             work.take(variable, f"dense_groups.{_DENSE_GROUPS[word]}", "fp8")
     else:
-        work.take(variable, "dense", "fp8")
+        work.note(variable, Verdict.INVALID, f"it names a group that is none: {_DENSE_WORDS}")
 
 
 def _ablit_direction(work: Work, variable: Assigned) -> None:
@@ -147,13 +166,17 @@ def _cg_estimate(work: Work, variable: Assigned) -> None:
 def _extra_env(work: Work, variable: Assigned) -> None:
     """Take NAME=VALUE words one by one, beside what another line of the recipe made."""
     try:
-        words = shlex.split(variable.value.replace(",", " "))
+        words = shlex.split(variable.value)
     except ValueError:
         work.note(variable, Verdict.INVALID, "its quotes do not match")
         return
     kept: dict[str, JsonValue] = {}
-    for word in words:
-        name, _, value = word.partition("=")
+    for number, word in enumerate(words, 1):
+        name, equals, value = word.partition("=")
+        if not equals:
+            reason = f"word {number} is no NAME=VALUE: write it so, blanks between the words"
+            work.note(variable, Verdict.INVALID, reason)
+            continue
         one: dict[str, JsonValue] = {name: value}
         if broken := why_not(work, "engine.extra_env", one):
             work.note(variable, Verdict.FORBIDDEN, broken)

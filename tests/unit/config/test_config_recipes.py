@@ -399,10 +399,60 @@ def test_any_text_is_read_without_a_traceback(text: str) -> None:
         ("1", {"kda": "fp8", "mla": "fp8", "shared": "fp8", "mlp": "fp8"}),
         ("shared,dense", {"kda": "bf16", "mla": "bf16", "shared": "fp8", "mlp": "fp8"}),
         ("kda", {"kda": "fp8", "mla": "bf16", "shared": "bf16", "mlp": "bf16"}),
+        ("kda, dense,", {"kda": "fp8", "mla": "bf16", "shared": "bf16", "mlp": "fp8"}),
+        ("ON", {"kda": "fp8", "mla": "fp8", "shared": "fp8", "mlp": "fp8"}),
         ("off", {"kda": "bf16", "mla": "bf16", "shared": "bf16", "mlp": "bf16"}),
+        ("no", {"kda": "bf16", "mla": "bf16", "shared": "bf16", "mlp": "bf16"}),
+        ("", {"kda": "bf16", "mla": "bf16", "shared": "bf16", "mlp": "bf16"}),
     ],
 )
 def test_the_recipe_s_groups_of_dense_projections_are_ours(said, modes, tmp_path: Path) -> None:
-    text = ENV + f"\nGLM53_DENSE_FP8={said}\n"
+    text = ENV + f"\nGLM53_DENSE_FP8='{said}'\n"
     config = valid(import_recipe(text, ".env"), tmp_path / "config.yaml")
     assert config.dense_modes == modes
+
+
+@pytest.mark.parametrize("said", ["kda,experts", "all,kda", "yes", "kda;mla"])
+def test_a_group_of_dense_projections_that_is_none_is_invalid(said: str) -> None:
+    imported = import_recipe(f"DENSE=q4\nGLM53_DENSE_FP8='{said}'\n", ".env")
+    assert verdicts(imported)["GLM53_DENSE_FP8"] == {Verdict.INVALID}
+    assert "dense_groups" not in imported.values
+
+
+def test_no_groups_of_dense_projections_leave_what_is_said_elsewhere() -> None:
+    imported = import_recipe("GLM53_DENSE_FP8=\nDENSE=q4\n", ".env")
+    assert imported.values["dense"] == "q4"
+
+
+@pytest.mark.parametrize(
+    ("line", "section", "values"),
+    [
+        ("MAX_NUM_BATCHED_TOKENS=01024", "serve", {"max_num_batched_tokens": 1024}),
+        ("SERVED_MODEL_NAME='GLM #1'", "serve", {"model_name": "GLM #1"}),
+        ("SERVED_MODEL_NAME='a: b'", "serve", {"model_name": "a: b"}),
+        ("SERVED_MODEL_NAME='[x]'", "serve", {"model_name": "[x]"}),
+        ("GPU_MEM_UTIL=8e-1", "kv", {"gpu_memory_utilization": 0.8}),
+        ("EXTRA_ARGS='--max-num-seqs 02'", "serve", {"max_num_seqs": 2}),
+    ],
+)
+def test_a_value_is_the_shell_s_text_and_no_yaml(
+    line: str, section: str, values: dict[str, object]
+) -> None:
+    assert import_recipe(f"{line}\n", ".env").values[section] == values
+
+
+@pytest.mark.parametrize("text", ["1:30", "0x10", "null", "1e999", "nan", "9" * 5000])
+def test_a_number_is_what_python_reads_as_one(text: str) -> None:
+    found = verdicts(import_recipe(f"MAX_NUM_SEQS={text}\nGPU_MEM_UTIL={text}\n", ".env"))
+    assert found["MAX_NUM_SEQS"] == found["GPU_MEM_UTIL"] == {Verdict.INVALID}
+
+
+def test_extra_variables_are_apart_by_blanks_alone() -> None:
+    text = "GLM53_EXTRA_ENV='TORCH_LOGS=recompiles,graph_breaks  BAR A=\"x y\"'\n"
+    imported = import_recipe(text, ".env")
+    variables = {"TORCH_LOGS": "recompiles,graph_breaks", "A": "x y"}
+    assert imported.values["engine"] == {"extra_env": variables}
+    (note,) = [n for n in imported.notes if n.verdict is Verdict.INVALID]
+    assert note.key == "GLM53_EXTRA_ENV"
+    assert "word 2 " in note.reason
+    assert "NAME=VALUE" in note.reason
