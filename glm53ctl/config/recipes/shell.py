@@ -12,6 +12,12 @@ from dataclasses import dataclass, field
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _EXPORT = re.compile(r"export\s+")
+_BLANKS = re.compile(r"(?:[ \t\n;]|\\\n)*")
+_TILDE = re.compile(r"(?:[^\s'\"\\$;]*:)?~")
+_SETS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[^]]*\])?\+?=")
+_DECLARES = frozenset(("export", "declare", "readonly", "typeset", "local", "unset"))
+_LEADS = frozenset(("if", "elif", "while", "until", "then", "do", "else", "!", "{"))
+"""Words after which a command begins."""
 _HEREDOC = re.compile(r"(?<!<)<<(?!<)-?\s*(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\1")
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"")
 _OPENERS = frozenset(("if", "for", "while", "until", "case", "select", "{", "("))
@@ -20,6 +26,7 @@ _CODE = frozenset("&|<>();`")
 
 CODE = "shell code is not executed"
 SPACES = "a value with spaces needs quotes; a shell would run the rest"
+HOME = "a shell puts a home directory in the place of ~; write the whole path"
 UNSET = "it refers to {}, which the file does not set"
 
 
@@ -137,8 +144,7 @@ class _Scanner:
         return found
 
     def skip_blanks(self) -> None:
-        while self.peek() and self.peek() in " \t\n;":
-            self.position += 1
+        self.match(_BLANKS)
 
     def rest(self) -> str:
         return self.text[self.position :].strip()
@@ -215,6 +221,8 @@ class _Scanner:
         self.position += also_when_empty
         if self.take() != "-":
             raise _NotPlainError(CODE)
+        if self.peek() == "~":
+            raise _NotPlainError(HOME)
         default = self.word("}")
         if self.take() != "}":
             raise _NotPlainError(CODE)
@@ -235,6 +243,8 @@ def _assignments(statement: str, known: dict[str, str]) -> Iterator[tuple[str, s
     after_value = False
     while scanner.peek() and scanner.peek() != "#":
         if found := scanner.match(_ASSIGNMENT):
+            if _TILDE.match(statement, scanner.position):
+                raise _NotPlainError(HOME)
             value = scanner.word(" \t\n;")
             scanner.known[found[1]] = value
             after_value = True
@@ -245,10 +255,48 @@ def _assignments(statement: str, known: dict[str, str]) -> Iterator[tuple[str, s
         scanner.skip_blanks()
 
 
+def _words(statement: str) -> Iterator[str]:
+    """Yield the words of a statement as they are written, and ";" where a command ends."""
+    word, quote, depth, chars = "", "", 0, iter(statement)
+    for char in chars:
+        piece = char
+        if char == "\\" and quote != "'":
+            piece = (char + next(chars, "")).removesuffix("\\\n")
+        elif quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"`":
+            quote = char
+        elif char == "(" or (char == "{" and word.endswith("$")):
+            depth += 1
+        elif char in ")}" and depth:
+            depth -= 1
+        elif char == "#" and not word:
+            return
+        elif char in " \t\n;&|" and not depth:
+            if word:
+                yield word
+            if char not in " \t":
+                yield ";"
+            word, piece = "", ""
+        word += piece
+    if word:
+        yield word
+
+
 def _targets(statement: str) -> list[str]:
-    """Return the names that a line of code seems to assign first."""
-    found = re.match(r"\s*(?:export\s+|declare\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)\+?=", statement)
-    return [found[1]] if found else []
+    """Return the names that a statement of code seems to set or unset."""
+    names: dict[str, None] = {}
+    command = ""
+    for word in _words(statement):
+        if word == ";":
+            command = ""
+        elif (found := _SETS.match(word)) and command in {"", *_DECLARES}:
+            names[found[1]] = None
+        elif command == "unset" and _NAME.fullmatch(word):
+            names[word] = None
+        elif not command and word not in _LEADS:
+            command = word
+    return list(names)
 
 
 def _plain_pairs(statement: str, found: ShellFile) -> list[tuple[str, str]]:
@@ -258,10 +306,10 @@ def _plain_pairs(statement: str, found: ShellFile) -> list[tuple[str, str]]:
 
 def _leave(found: ShellFile, line: int, statement: str, reason: str, *, in_block: bool) -> None:
     """Record a statement that is not read."""
-    name = next(iter(_targets(statement)), "")
-    found.unread.append(Unread(line, name, reason))
-    if name and not in_block:
-        found.assigned.pop(name, None)  # code sets it again: the earlier value is not sure
+    for name in _targets(statement) or [""]:
+        found.unread.append(Unread(line, name, reason))
+        if not in_block:
+            found.assigned.pop(name, None)  # code sets it again: the earlier value is not sure
 
 
 def read_shell(text: str) -> ShellFile:

@@ -348,6 +348,9 @@ def test_arguments_keep_the_quotes_of_their_json() -> None:
         ("A=1\r\nB=2\r\n", {"A": "1", "B": "2"}),
         ('LIMIT={"image":4}\n', {"LIMIT": "{image:4}"}),
         ("export A\n", {}),
+        ("export A=1 \\\n  B=2\n", {"A": "1", "B": "2"}),
+        ("A=1 \\\n B=2\n", {"A": "1", "B": "2"}),
+        ("A='~/x'\nB=a~b\n", {"A": "~/x", "B": "a~b"}),
         ("X='unclosed\nB=2\n", {"B": "2"}),
         ("# it's a comment\nA=1\n", {"A": "1"}),
     ],
@@ -368,6 +371,9 @@ def test_plain_assignments_are_read_as_a_shell_would(text: str, values: dict[str
         ("A=`id`\n", 1, "not executed"),
         ("A=$HOME/x\n", 1, "HOME"),
         ("A=1 ./start.sh\n", 1, "needs quotes"),
+        ("A=~/x\n", 1, "home directory"),
+        ("A=/x:~/y\n", 1, "home directory"),
+        ("A=${B:-~/x}\n", 1, "home directory"),
         ("\nsource other.sh\n", 2, "not executed"),
         ("A=${B##x}\n", 1, "not executed"),
         ("[ -z x ] && A=1\n", 1, "not executed"),
@@ -383,8 +389,45 @@ def test_code_is_left_alone(text: str, line: int, part: str) -> None:
     assert found.assigned["Z"].line == text.count("\n") + 1
 
 
-def test_a_value_that_code_sets_again_is_not_trusted() -> None:
-    assert "PORT" not in read_shell("PORT=1\nPORT=$(free_port)\n").assigned
+@pytest.mark.parametrize(
+    "code",
+    [
+        "PORT=$(free_port)",
+        "readonly PORT=2",
+        "typeset -i PORT=2",
+        "local PORT=2",
+        "unset PORT",
+        "unset -v A PORT",
+        "A=$(id -u) PORT=2",
+        "true && PORT=2",
+    ],
+)
+def test_a_value_that_code_sets_again_is_not_trusted(code: str) -> None:
+    found = read_shell(f"PORT=1\n{code}\n")
+    assert "PORT" not in found.assigned
+    assert "PORT" in {unread.name for unread in found.unread}
+
+
+def test_the_argument_of_a_command_sets_nothing() -> None:
+    assert "PORT" in read_shell("PORT=1\nA=2 docker run -e PORT=3 'x; PORT=4' # PORT=5\n").assigned
+
+
+SHELL_VALUES = ["1", "", "'a b'", '"a; b"', "$(id -u)", "~/x", "`id`", "${X:-a b}", "a\\ b", "x>y"]
+
+
+@drawn(
+    prefix=st.sampled_from(["", "", "export ", "readonly ", "declare -x ", "typeset ", "local "]),
+    words=st.lists(st.sampled_from(SHELL_VALUES), min_size=1, max_size=5),
+    between=st.sampled_from([" ", "  \\\n  ", " \t"]),
+    around=st.sampled_from(["{}", "{}", "{} # why", "{};", "if true; then\n {}\nfi", "x && {}"]),
+)
+def test_every_name_that_is_assigned_has_a_value_or_a_note(
+    prefix: str, words: list[str], between: str, around: str
+) -> None:
+    line = prefix + between.join(f"N{number}={word}" for number, word in enumerate(words))
+    found = read_shell(f"{around.format(line)}\nZ=1\n")
+    told = found.assigned.keys() | {unread.name for unread in found.unread}
+    assert {f"N{number}" for number in range(len(words))} | {"Z"} <= told
 
 
 @drawn(st.text(st.sampled_from("A=1 \n'\"\\${}()#;&|<`if fi:-"), max_size=60))
