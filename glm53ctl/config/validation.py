@@ -69,8 +69,9 @@ def judge_rules(
 
     found = []
     for rule, what in violations(config, credentials):
-        said = [path for path in rule.paths if path in leaves]
-        path = said[0] if said else rule.paths[0]
+        about = rule.about(what)
+        said = [path for path in about if path in leaves]
+        path = said[0] if said else about[0]
         origin = leaves[path].origin if said else DEFAULT
         found.append(rule.finding(what, origin.where(path)))
     return found

@@ -37,14 +37,14 @@ def _judge(
         return
     for rule, what in violations(result, frozenset(work.credentials)):
         if rule.severity is Severity.FAIL:
-            yield rule.paths, Verdict.FORBIDDEN, f"{what}: {rule.reason}"
+            yield rule.about(what), Verdict.FORBIDDEN, f"{what}: {rule.reason}"
 
 
-def why_not(work: Work, path: str, value: JsonValue) -> str:
-    """Return why one setting cannot stand beside what was taken, "" when it can."""
+def why_not(work: Work, path: str, value: JsonValue) -> tuple[Verdict, str] | None:
+    """Return why one setting cannot stand beside what was taken, None when it can."""
     beside = {known: one.value for known, one in work.taken.items()}
     found = _judge(work, {**beside, path: value})
-    return next((reason for paths, _, reason in found if path in paths), "")
+    return next(((verdict, why) for paths, verdict, why in found if path in paths), None)
 
 
 def keep_what_stands(work: Work) -> None:

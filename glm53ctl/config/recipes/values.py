@@ -1,7 +1,5 @@
 """Values of the recipes that need more than a new name."""
 
-import contextlib
-import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -14,7 +12,7 @@ from glm53ctl.config.catalog import LEAVES, takes_bool, takes_text
 from glm53ctl.config.recipes import names
 from glm53ctl.config.recipes.judge import why_not
 from glm53ctl.config.recipes.shell import Assigned
-from glm53ctl.config.recipes.work import Note, Taken, Verdict, Work
+from glm53ctl.config.recipes.work import Note, Taken, Verdict, Work, number
 
 Handler = Callable[[Work, Assigned], None]
 
@@ -26,22 +24,12 @@ def _switch(text: str) -> JsonValue:
     return {"1": True, "true": True, "0": False, "false": False}.get(text.lower(), text)
 
 
-def _number(text: str) -> JsonValue:
-    """Return a number as vLLM's parser reads it; anything else stays text, as for a switch."""
-    with contextlib.suppress(ValueError):
-        return int(text)
-    with contextlib.suppress(ValueError):
-        if math.isfinite(number := float(text)):
-            return number
-    return text
-
-
 def _value(path: str, text: str) -> JsonValue:
     """Return a variable's text as the value that its setting takes: a shell's, so no YAML."""
     keys = LEAVES[path].key
     if takes_bool(keys):
         return _switch(text)
-    return text if takes_text(keys) else _number(text)
+    return text if takes_text(keys) else number(text)
 
 
 def same(work: Work, variable: Assigned, path: str) -> None:
@@ -143,9 +131,13 @@ def _extra_args(work: Work, variable: Assigned) -> None:
             work.take(variable, "serve.prefix_caching", _PREFIX_CACHING[flag.name])
         elif path and len(flag.values) <= 1:
             text = flag.values[0] if flag.values else "1"
-            work.take(variable, path, _value(path, text))
+            value = _value(path, text)
+            if broken := why_not(work, path, value):
+                work.note(variable, *broken)
+            else:
+                work.take(variable, path, value)
         elif broken := why_not(work, "engine.extra_args", list(flag.words)):
-            work.note(variable, Verdict.FORBIDDEN, broken)
+            work.note(variable, *broken)
         else:
             kept += flag.words
     if kept:
@@ -171,15 +163,15 @@ def _extra_env(work: Work, variable: Assigned) -> None:
         work.note(variable, Verdict.INVALID, "its quotes do not match")
         return
     kept: dict[str, JsonValue] = {}
-    for number, word in enumerate(words, 1):
+    for place, word in enumerate(words, 1):
         name, equals, value = word.partition("=")
         if not equals:
-            reason = f"word {number} is no NAME=VALUE: write it so, blanks between the words"
+            reason = f"word {place} is no NAME=VALUE: write it so, blanks between the words"
             work.note(variable, Verdict.INVALID, reason)
             continue
         one: dict[str, JsonValue] = {name: value}
         if broken := why_not(work, "engine.extra_env", one):
-            work.note(variable, Verdict.FORBIDDEN, broken)
+            work.note(variable, *broken)
         else:
             kept |= one
     if not kept:

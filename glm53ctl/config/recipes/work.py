@@ -1,5 +1,7 @@
 """An import in progress: what was taken so far, and the notes."""
 
+import contextlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -40,6 +42,16 @@ class Taken:
     value: JsonValue
     line: int
     key: str
+
+
+def number(text: str) -> JsonValue:
+    """Return a number as vLLM's parser reads it; anything else stays text, for the schema."""
+    with contextlib.suppress(ValueError):
+        return int(text)
+    with contextlib.suppress(ValueError):
+        if math.isfinite(value := float(text)):
+            return value
+    return text
 
 
 @dataclass

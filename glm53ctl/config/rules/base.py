@@ -27,6 +27,10 @@ class Rule:
     severity: Severity = Severity.FAIL
     waived_by: str = ""
 
+    def about(self, what: str) -> tuple[str, ...]:
+        """Return the rule's settings, those first that one instance names."""
+        return tuple(sorted(self.paths, key=lambda path: path not in what))
+
     def finding(self, what: str, where: str = "") -> Finding:
         """Return the verdict for one instance."""
         return Finding(

@@ -499,3 +499,49 @@ def test_extra_variables_are_apart_by_blanks_alone() -> None:
     assert note.key == "GLM53_EXTRA_ENV"
     assert "word 2 " in note.reason
     assert "NAME=VALUE" in note.reason
+
+
+def test_a_conflict_costs_the_setting_that_it_names_and_no_other() -> None:
+    imported = import_recipe(f"{NODE_LINES}MASTER_PORT=29600\nPORT=8890\n", ".env")
+    assert imported.values["fabric"] == {"master_port": 29600}
+    assert "api" not in imported.values
+    found = verdicts(imported)
+    assert (found["MASTER_PORT"], found["PORT"]) == ({Verdict.TAKEN}, {Verdict.FORBIDDEN})
+
+
+@pytest.mark.parametrize(
+    ("flag", "verdict"),
+    [
+        ("--max-num-batched-tokens 8192", Verdict.FORBIDDEN),
+        ("--max-num-batched-tokens many", Verdict.INVALID),
+    ],
+)
+def test_an_argument_that_cannot_stay_leaves_what_was_taken(flag: str, verdict: Verdict) -> None:
+    text = f"{NODE_LINES}MAX_NUM_BATCHED_TOKENS=2048\nEXTRA_ARGS='{flag}'\n"
+    imported = import_recipe(text, ".env")
+    assert imported.values["serve"]["max_num_batched_tokens"] == 2048  # type: ignore[index,call-overload]
+    found = verdicts(imported)
+    assert found["MAX_NUM_BATCHED_TOKENS"] == {Verdict.TAKEN}
+    assert found["EXTRA_ARGS"] == {verdict}
+
+
+def test_as_many_workers_are_taken_as_tp_has_ranks() -> None:
+    text = "WORKER=a@192.0.2.2\nWORKER2=a@192.0.2.3\nWORKER3=a@192.0.2.4\nDRAFTER=mtp\n"
+    for ranks in (2, 3, 4):
+        imported = import_recipe(f"{text}TP={ranks}\n", "tf.sh", head_address="192.0.2.1")
+        assert len(imported.values["nodes"]) == ranks  # type: ignore[arg-type]
+        found = verdicts(imported)
+        assert found["TP"] == {Verdict.TAKEN}
+        left = {name for name in ("WORKER2", "WORKER3") if found[name] != {Verdict.TAKEN}}
+        assert left == set(("WORKER2", "WORKER3")[ranks - 2 :])
+        assert all(found[name] == {Verdict.NO_COUNTERPART} for name in left)
+
+
+def test_a_head_s_address_that_is_none_is_a_users_error() -> None:
+    with pytest.raises(UserError, match="--head-address banana") as caught:
+        import_recipe(LOCAL_SH, "local.sh", head_address="banana")
+    assert caught.value.exit_code == 2
+
+
+def test_a_digit_that_is_no_number_is_kept_out_with_its_nodes() -> None:
+    assert verdicts(import_recipe("HEAD_GID=\u00b2\n", ".env"))["HEAD_GID"] == {Verdict.INVALID}
