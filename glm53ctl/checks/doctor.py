@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from glm53ctl.checks import Node, judge
 from glm53ctl.checks.registry import WORST_FIRST
@@ -75,7 +75,7 @@ def read_facts(paths: Sequence[Path]) -> list[NodeFacts]:
             loose[_name_of(path)] = text
     try:
         nodes += [captures.facts_of(name, files) for name, files in _grouped(loose)]
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise _refused(f"{paths[0]}: what was recorded is in disorder: {error}.") from error
     if all(node.is_empty() for node in nodes):
         raise _refused(f"{paths[0]} tells nothing that a check knows.")
@@ -110,11 +110,11 @@ def _text(path: Path) -> str:
 
 def _bundle(path: Path, text: str) -> NodeFacts:
     try:
-        return NodeFacts.model_validate_json(text)
+        facts = NodeFacts.model_validate_json(text)
     except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, problem["loc"]))
-        raise _refused(f"{path}: {place}: {problem['msg']}.") from error
+        raise _refused(f"{path}: {_first(error)}.") from error
+    _wanted(facts, str(path))  # refused while the file's name is known
+    return facts
 
 
 def _refused(message: str) -> UserError:
@@ -138,9 +138,26 @@ def recorded(facts: Sequence[NodeFacts]) -> list[list[Node]]:
     return [group for group in (pair, *alone) if group]
 
 
-def _wanted(facts: NodeFacts) -> Wanted:
+def _wanted_by(settings: dict[str, JsonValue], rank: int, place: str) -> Wanted:
+    """Return what a recorded configuration asks; raise for one that this version does not take."""
+    try:
+        config = Config.model_validate(settings)
+    except ValidationError as error:
+        raise _refused(f"{place}: config.{_first(error)}.") from error
+    if not 0 <= rank < config.world_size:
+        raise _refused(f"{place}: it says rank {rank} of {config.world_size} nodes.")
+    return from_config(config, rank)
+
+
+def _first(error: ValidationError) -> str:
+    """Return place and words of the first thing that is wrong."""
+    problem = error.errors()[0]
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+
+
+def _wanted(facts: NodeFacts, place: str = "") -> Wanted:
     if facts.config is not None and facts.rank is not None:
-        return from_config(Config.model_validate(facts.config), facts.rank)
+        return _wanted_by(facts.config, facts.rank, place or facts.node)
     return from_texts(facts.node, facts.texts)
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from glm53ctl.checks.registry import Node, fail, node_check
 from glm53ctl.config.masks import names_a_secret
@@ -23,6 +24,14 @@ TOOL_PARSER, REASONING_PARSER = "glm47", "glm45"
 
 def _named(node: Node, ending: str) -> Iterator[tuple[str, str]]:
     return ((name, text) for name, text in node.facts.texts.items() if name.endswith(ending))
+
+
+def _json(text: str) -> Any:
+    """Return a recorded JSON, None for what is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 # --- units ---------------------------------------------------------------------------------------
@@ -110,11 +119,8 @@ def command_line(node: Node) -> Iterator[Finding]:
             where="argv",
         )
     yield from _parsers(options)
-    try:
-        draft = json.loads(options.get("--speculative-config", "{}"))
-    except ValueError:
-        return
-    if draft.get("attention_backend") == "TRITON_ATTN":
+    draft = _json(options.get("--speculative-config", "{}"))
+    if isinstance(draft, dict) and draft.get("attention_backend") == "TRITON_ATTN":
         yield fail(
             "CFG_FORBIDDEN",
             "attention_backend TRITON_ATTN for the draft: it masks the block causally, so later "
@@ -139,7 +145,11 @@ def _parsers(options: Mapping[str, str]) -> Iterator[Finding]:
 # --- a recipe's settings -------------------------------------------------------------------------
 
 _OTHER_NAMES = {"MAX_IMAGE_TOKENS": "MM_IMAGE_TOKENS"}
-_LICENSES = {"licenses": {"accept": ["ShapleyMCG-1.0", "CC-BY-NC-ND-4.0"]}}
+_BESIDE = {
+    "licenses": {"accept": ["ShapleyMCG-1.0", "CC-BY-NC-ND-4.0"]},
+    "nodes": [{"name": "head", "address": "10.0.0.1"}, {"name": "worker", "address": "10.0.0.2"}],
+}
+"""What a configuration needs to be judged, for settings that do not say it."""
 
 
 def _quoted(text: str) -> Iterator[tuple[str, str]]:
@@ -182,7 +192,7 @@ def recipe_settings(node: Node) -> Iterator[Finding]:
                     (rule.fix if rule else "") or "Remove it.",
                     where=note.key,
                 )
-        config = Config.model_validate({**_LICENSES, **imported.values})
+        config = Config.model_validate({**_BESIDE, **imported.values})
         if "HOST" in said:
             yield from _on_record(config)
         yield from (f for f in check(config) if f.code in ("CFG_MM_BUDGET", "CFG_GRAPH_SIZES"))
@@ -239,16 +249,16 @@ def flake_options(node: Node) -> Iterator[Finding]:
 @node_check("NIX_WHEEL_MISSING")
 def locked_wheels(node: Node) -> Iterator[Finding]:
     """Check that every locked wheel fits the machine."""
-    try:
-        wheels = json.loads(node.facts.texts.get("wheels.lock.json", "[]"))
-    except ValueError:
-        return
-    for wheel in wheels:
+    wheels = _json(node.facts.texts.get("wheels.lock.json", "[]"))
+    for wheel in wheels if isinstance(wheels, list) else ():
+        if not isinstance(wheel, dict) or not isinstance(wheel.get("file"), str):
+            continue
         platform = wheel["file"].removesuffix(".whl").rpartition("-")[2]
         if platform != "any" and "aarch64" not in platform:
             yield fail(
                 "NIX_WHEEL_MISSING",
-                f"{wheel['name']} is locked as {wheel['file']} ({platform}); a Spark is aarch64.",
+                f"{wheel.get('name')} is locked as {wheel['file']} ({platform}); a Spark is "
+                "aarch64.",
                 "Lock an aarch64 wheel, or build it from source.",
                 where="wheels.lock.json",
             )

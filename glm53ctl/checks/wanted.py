@@ -82,6 +82,10 @@ def from_config(config: Config, rank: int) -> Wanted:
     )
 
 
+def _whole(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text.strip()) else None
+
+
 def _number(text: str) -> float | None:
     return float(text) if re.fullmatch(r"\d+(\.\d+)?", text.strip()) else None
 
@@ -103,17 +107,16 @@ def from_texts(node: str, texts: Mapping[str, str]) -> Wanted:
     side = "WORKER" if worker else "HEAD"
     index = said.get(f"{side}_GID") or said.get("NCCL_IB_GID_INDEX", "")
     rails = said.get("RAILS", "auto")
-    ports = {"fabric.master_port": said.get("MASTER_PORT"), "api.port": said.get("PORT")}
+    named = {"fabric.master_port": said.get("MASTER_PORT"), "api.port": said.get("PORT")}
+    ports = {key: _whole(named[key] or str(port)) for key, port in DEFAULT_PORTS.items()}
     return Wanted(
         rank=int(worker),
         address=_address(said.get(f"{side}_IP", "")),
         interface=said.get(f"{side}_CX7_IF"),
         hcas=tuple(filter(None, said.get(f"{side}_CX7_IB", "").split(","))),
-        gid_index=int(index) if index.isdigit() else None,
+        gid_index=_whole(index),
         rails=2 if rails == "2" else 1 if rails == "1" else "auto",
-        ports={}
-        if worker
-        else {key: int(ports[key] or default) for key, default in DEFAULT_PORTS.items()},
+        ports={key: port for key, port in ports.items() if port is not None and not worker},
         utilisation=_number(texts.get("util.txt", said.get("GPU_MEM_UTIL", ""))),
         names={
             "address": f"{side}_IP",

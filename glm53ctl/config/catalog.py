@@ -134,6 +134,8 @@ def _words(annotation: Any) -> str:
         return f"a list ({_words(item)})"
     if origin is dict:
         return "a mapping of names to text"
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return f"a mapping with {', '.join(annotation.model_fields)}"
     return _WORDS.get(annotation, "a value")
 
 

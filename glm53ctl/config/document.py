@@ -16,6 +16,8 @@ from glm53ctl.findings import Finding, Severity
 
 _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("bool", "float", "int", "null"))
 _TEXT_TAG = "tag:yaml.org,2002:str"
+_MOST = float(1 << 63)
+"""No number reaches it: what does is a slip, and too long an integer cannot be written again."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -47,6 +49,15 @@ def fail(code: str, where: str, message: str, fix: str = "") -> Finding:
     return Finding(code=code, severity=Severity.FAIL, where=where, message=message, fix=fix)
 
 
+def is_text(value: str) -> bool:
+    """Say whether a value can be written: half a surrogate pair, or bytes of no UTF-8, cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _syntax(where: str, what: str) -> Finding:
     return fail("CFG_SYNTAX", where, f"This is not valid YAML: {what}.")
 
@@ -74,7 +85,7 @@ class _Reader:
         seen: dict[str, int] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
-            if not isinstance(key_node, yaml.ScalarNode):
+            if not isinstance(key_node, yaml.ScalarNode) or not is_text(key_node.value):
                 self._report(_syntax(f"{self.place}:{line}", "a key must be a plain word"))
                 continue
             key = str(key_node.value)
@@ -90,10 +101,12 @@ class _Reader:
             yield key, self.value(value_node, inner)
 
     def _scalar(self, node: yaml.Node, keys: Keys) -> JsonValue:
-        if node.tag == _TEXT_TAG:
+        if node.tag == _TEXT_TAG and is_text(node.value):
             return str(node.value)
         if node.tag not in _PLAIN_TAGS:
             what = "tags are not supported"
+            if node.tag == _TEXT_TAG:
+                what = "a character is not allowed"
             self._report(_syntax(f"{self.place}:{node.start_mark.line + 1} {dotted(keys)}", what))
             return None
         is_null = node.tag.endswith(":null")
@@ -102,12 +115,15 @@ class _Reader:
         return self._number_or_switch(node, keys)
 
     def _number_or_switch(self, node: yaml.Node, keys: Keys) -> JsonValue:
+        text = str(node.value)
+        if ":" in text:  # `1:30` is ninety to YAML, and to nobody else
+            return text
         try:
             value: JsonValue = self.loader.construct_object(node)
         except ValueError:  # an integer of thousands of digits, or a malformed number like 0b
-            value = str(node.value)
-        if isinstance(value, float) and (value != value or abs(value) == float("inf")):
-            return str(node.value)
+            return text
+        if isinstance(value, int | float) and not abs(value) < _MOST:  # .nan is not below it either
+            return text
         return value
 
     def _report(self, finding: Finding) -> None:

@@ -162,6 +162,10 @@ def _scalar_or_flow(text: str, where: str, keys: Keys, problems: Problems) -> Js
 
 def _said(path: str, text: str, origin: Origin, problems: Problems) -> Leaves:
     """Return the settings that one `path=text` says."""
+    if not document.is_text(text):
+        message = "The value is not UTF-8 text."
+        problems.findings.append(fail("CFG_SYNTAX", origin.where(path), message))
+        return {}
     keys: Keys = tuple(path.split("."))
     before = len(problems.findings)
     value = _scalar_or_flow(text, origin.where(path), keys, problems)

@@ -17,7 +17,8 @@ GOOD_FIRST, DEAD_LATER = 0.5, 0.1
 """A first position above and third and later ones below: the block was masked causally."""
 
 _LINE = re.compile(
-    r"Drafted: (?P<drafted>\d+) tokens, Per-position acceptance rate: (?P<rates>[\d., ]+?),? Avg"
+    r"Drafted: (?P<drafted>\d{1,15}) tokens, "
+    r"Per-position acceptance rate: (?P<rates>[\d., ]+?),? Avg"
 )
 
 
@@ -34,8 +35,12 @@ class Acceptance:
         """Take one line that holds METRICS_LINE."""
         if not (found := _LINE.search(line)):
             return
-        rates = tuple(float(rate) for rate in found["rates"].split(","))
-        self._windows.append((int(found["drafted"]) / len(rates), rates))
+        try:
+            rates = tuple(float(rate) for rate in found["rates"].split(","))
+            drafts = float(found["drafted"]) / len(rates)
+        except ValueError:  # torn, or put together of two
+            return
+        self._windows.append((drafts, rates))
         self._last = line
 
     def diagnose(self) -> Diagnosis | None:

@@ -12,7 +12,7 @@ from glm53ctl.findings import Severity
 Mtus = Mapping[str, list[int]]
 """RDMA device to the active MTU that each node says, in bytes."""
 
-_MTU = re.compile(r"active_mtu:\s*(\d+)")
+_MTU = re.compile(r"active_mtu:\s*(\d{1,9})\b")
 
 
 def read_mtus(devinfos: Iterable[str]) -> Mtus:
@@ -50,8 +50,8 @@ def with_mtus(one: Diagnosis, mtus: Mtus) -> Diagnosis:
     return replace(one, finding=finding.model_copy(update=changed))
 
 
-_AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB", re.MULTILINE)
-_WANTED = re.compile(r"GiB are free and ([\d.]+) are wanted")
+_AVAILABLE = re.compile(r"^MemAvailable:\s+(\d{1,15}) kB", re.MULTILINE)
+_WANTED = re.compile(r"GiB are free and (\d+(?:\.\d+)?) are wanted")
 
 
 def with_memory(one: Diagnosis, meminfo: str) -> Diagnosis:

@@ -12,6 +12,8 @@ from glm53ctl.supervise.stages import STALL_CODES, Stage
 
 Record = Mapping[str, Any]
 
+_MOST_SECONDS = 1e15
+
 
 def parse_records(text: str) -> list[Record]:
     """Read JSON lines; a line that is none, or has no time `t`, is left out."""
@@ -19,11 +21,15 @@ def parse_records(text: str) -> list[Record]:
     for line in text.splitlines():
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(record, dict) and isinstance(record.get("t"), int | float):
+        if isinstance(record, dict) and _is_time(record.get("t")):
             records.append(record)
     return records
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and abs(value) < _MOST_SECONDS  # and no NaN
 
 
 def _rank(record: Record) -> str:

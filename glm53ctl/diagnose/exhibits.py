@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -63,7 +64,7 @@ class _Sorted:
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -99,7 +100,7 @@ def parse_http(text: str) -> tuple[Answer, dict[str, str]]:
         for name, _, value in (line.partition(":") for line in lines)
     }
     status = first.split(" ", 2)[1:2]
-    code = int(status[0]) if status and status[0].isdecimal() else 0
+    code = int(status[0]) if status and re.fullmatch(r"[0-9]{3}", status[0]) else 0
     parsed = _json(body)
     return Answer(code, parsed if parsed is not None else body.strip()), headers
 

@@ -70,7 +70,7 @@ def fill(template: str, groups: Groups) -> str:
     gives `{x_gib}`.
     """
     sizes = {
-        f"{name.removesuffix('_kb')}_gib": f"{int(value) / (1 << 20):.1f}"
+        f"{name.removesuffix('_kb')}_gib": f"{float(value) / (1 << 20):.1f}"
         for name, value in groups.items()
         if name.endswith("_kb")
     }

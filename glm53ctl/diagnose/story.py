@@ -25,7 +25,7 @@ PROGRESS = ("checkpoint shards:", "Loading safetensors using")
 """Texts of lines that count shards; the second is InstantTensor's."""
 
 _TIME = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b")
-_RANK = re.compile(r"\brank=(\d+)\b|Worker_TP(\d+)\b")
+_RANK = re.compile(r"\brank=(\d{1,4})\b|Worker_TP(\d{1,4})\b")
 _PERCENT = re.compile(r"(\d+)%")
 _ANY_YEAR = 2024  # log times carry none; a leap year takes every date
 

@@ -6,7 +6,10 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+from pydantic import ValidationError
 
 from glm53ctl.facts.memory import MemoryFacts, parse_meminfo
 from glm53ctl.facts.network import Network, parse_interfaces
@@ -275,11 +278,27 @@ _TEXTS = re.compile(
 )
 
 
+@contextmanager
+def _named(fact: str) -> Iterator[None]:
+    """Make whatever a reader stumbles over a ValueError of one line that names the fact."""
+    try:
+        yield
+    except ValidationError as error:
+        raise ValueError(f"{fact}, {error.errors()[0]['msg']}") from error
+    except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
+        raise ValueError(f"{fact}, {error}") from error
+
+
 def facts_of(node: str, files: Files) -> NodeFacts:
     """Return what the files of one node tell. Raises ValueError for a file in disorder."""
-    fields = {name: reader(files) for name, reader in _READERS.items()}
-    fields["clock"] = _clock(files, node)
-    fields["service_uid"] = _uid(files, node)
+    fields: dict[str, object | None] = {}
+    for name, reader in _READERS.items():
+        with _named(name):
+            fields[name] = reader(files)
+    with _named("clock"):
+        fields["clock"] = _clock(files, node)
+    with _named("service_uid"):
+        fields["service_uid"] = _uid(files, node)
     if "systemctl-show.txt" in files:
         fields["units"] = parse_units(files["systemctl-show.txt"])
     told = {name: fact for name, fact in fields.items() if fact is not None}

@@ -10,6 +10,7 @@ from glm53ctl.findings import Severity
 MODEL_HIDDEN_SIZE = 4096
 LAST_LAYER = 45
 """Index of the MTP block, which follows the 45 layers."""
+_SIZE = re.compile(r"[0-9]{1,9}")
 
 
 def _target_kv(config: Config) -> Iterator[str]:
@@ -70,7 +71,7 @@ def _graph_sizes(config: Config) -> Iterator[str]:
         if flag.name not in ("--cudagraph-capture-sizes", "--cuda-graph-sizes"):
             continue
         words = re.split(r"[\s,]+", " ".join(flag.values))
-        missing = sorted(needed - {int(word) for word in words if word.isdigit()})
+        missing = sorted(needed - {int(word) for word in words if _SIZE.fullmatch(word)})
         if missing:
             yield f"{flag.name} lacks {', '.join(map(str, missing))}"
 

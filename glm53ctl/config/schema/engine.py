@@ -165,7 +165,9 @@ class Ablit(Section):
     """Path of a .safetensors file with one vector of the hidden size. None is shipped: the recipe's
     `dealign` has to be exported to such a file."""
     layers: Annotated[
-        str, Field(pattern=r"^\d+-\d+$", examples=["15-45"]), Knob(vllm_recipe="ABLIT_LAYERS")
+        str,
+        Field(pattern=r"^[0-9]{1,3}-[0-9]{1,3}$", examples=["15-45"]),
+        Knob(vllm_recipe="ABLIT_LAYERS"),
     ] = "15-45"
     """First and last layer, both included."""
     alpha: Annotated[float, Field(ge=0, le=10), Knob(vllm_recipe="ABLIT_ALPHA")] = 3.0

@@ -27,7 +27,10 @@ class Node(Section):
     gid_index: Annotated[int | None, Field(ge=0, le=255)] = None
     """RoCE v2 GID index; left out, NCCL chooses."""
     cpus: Annotated[
-        str | None, Field(pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$", examples=["0-3,8"])
+        str | None,
+        Field(
+            pattern=r"^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$", examples=["0-3,8"]
+        ),
     ] = None
     """Cores of a CPU rank, in `taskset` syntax. The CUDA engine ignores it."""
 

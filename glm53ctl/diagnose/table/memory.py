@@ -4,8 +4,8 @@ from glm53ctl.diagnose.signature import Confidence, Groups, Signature
 from glm53ctl.findings import Severity
 
 _FREE = (
-    r"Free memory on device \S+ \((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\) on startup is less "
-    r"than desired GPU memory utilization \([\d.]+, (?P<need>[\d.]+) GiB\)"
+    r"Free memory on device \S+ \((?P<free>\d+(?:\.\d+)?)/(?P<total>\d+(?:\.\d+)?) GiB\) on "
+    r"startup is less than desired GPU memory utilization \([\d.]+, (?P<need>\d+(?:\.\d+)?) GiB\)"
 )
 _NVRM = "NV_ERR_NO_MEMORY"
 SHORT_OF_IT = 0.1

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import typer.main
+import yaml
 
 from glm53ctl.cli import app
 
@@ -285,3 +286,128 @@ def test_up_for_nodes_elsewhere_is_refused(run, config):
     said = run("up", "-c", config, "--set", nodes)
     assert said.code == 2
     assert said.err.splitlines()[-1].startswith("UP_NOT_LOCAL: ")
+
+
+# --- recorded files in disorder ------------------------------------------------------------------
+
+LONG = "9" * 5000
+DEEP = "[" * 100_000
+OF_FACTS = '"format": "glm53-facts/1", "node": "h"'
+OF_NODES = '"nodes": [{"name": "a", "address": "10.0.0.1"}, {"name": "b", "address": "10.0.0.2"}]'
+
+
+def of_bundle(rank: int, more: str = "") -> str:
+    """Return recorded facts of a rank."""
+    return f'{{{OF_FACTS}, "rank": {rank}, "config": {{{OF_NODES}{more}}}}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "part"),
+    [
+        ("b.json", of_bundle(7), "rank 7"),
+        ("b.json", of_bundle(-1), "rank -1"),
+        ("b.json", of_bundle(0, ', "serve": {"a_later_one": 1}'), "config.serve.a_later_one"),
+        ("memavail.csv", "t,available\nfoo\n", "memory"),
+        ("ibv_devinfo.txt", "hca_id:", "rdma"),
+        ("peer-state.json", "[]", "peer"),
+        ("peer-state.json", DEEP, "peer"),
+        ("nvidia-smi-apps.csv", "pid,name,used\nx,y,z\n", "gpus"),
+    ],
+)
+def test_facts_in_disorder_are_refused_with_what_is_wrong(run, tmp_path, name, text, part):
+    file = tmp_path / name
+    file.write_text(text)
+    line = refused(run("doctor", "--facts", file), "FACTS_FILE")
+    assert part in line
+    assert str(file) in line
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.env", "HEAD_IP=10.0.0.1\nWORKER_IP=spark2.local\nMAX_MODEL_LEN=850000\n"),
+        ("tf.env", "WORKER=me@192.0.2.2\nDRAFTER=mtp\n"),
+        ("a.env", "HEAD_IP=10.0.0.1\nHEAD_GID=\u00b2\n"),
+        ("a.env", "HEAD_IP=10.0.0.1\nPORT=88a\n"),
+        ("a.env", f"HEAD_IP=10.0.0.1\nPORT={LONG}\nHEAD_GID={LONG}\n"),
+        ("s.txt", "### head/argv.txt\nvllm serve x --speculative-config [1]\n"),
+        ("s.txt", '### head/argv.txt\nvllm serve x --speculative-config "mtp"\n'),
+        ("s.txt", f"### head/argv.txt\nvllm serve x --speculative-config {DEEP}\n"),
+        ("wheels.lock.json", '[{"name": "x"}, 1]'),
+        ("wheels.lock.json", "5"),
+        ("wheels.lock.json", DEEP),
+    ],
+)
+def test_what_a_check_cannot_read_does_not_end_the_others(run, tmp_path, name, text):
+    file = tmp_path / name
+    file.write_text(text)
+    said = run("doctor", "--facts", file)
+    assert said.code in (0, 3)
+    assert said.out
+    assert said.err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ("explain",),
+            "SpecDecoding metrics: Drafted: 70 tokens, Per-position acceptance rate: 0.1.2, Avg\n",
+        ),
+        (("explain",), f"oom-kill:task=x,pid=1\nOut of memory: Killed process 1 rss:{LONG}kB\n"),
+        (("explain",), f"Out of memory: Killed process 1 (x) shmem-rss:{LONG}kB\n"),
+        (("explain",), '{"messages": ' + DEEP),
+        (("explain",), f'{{"t": 1, "stage": "load"}}\n{{"t": 1{"0" * 400}, "stage": "load"}}\n'),
+        (("explain",), f"HTTP/1.1 {LONG} x\n\n"),
+        (("explain",), f"hca_id: a\nactive_mtu: {LONG}\n"),
+        (("explain",), f"rank={LONG}\n"),
+        (
+            ("explain",),
+            "Free memory on device cuda:0 (1.2.3/4 GiB) on startup is less than desired GPU memory "
+            "utilization (0.8, 9.9.9 GiB)\n",
+        ),
+        (("explain", "--request"), DEEP),
+    ],
+)
+def test_numbers_and_depths_that_nobody_writes_are_explained_as_nothing(run, tmp_path, words, text):
+    file = tmp_path / "x.log"
+    file.write_text(text)
+    said = run(*words, file)
+    assert said.code in (0, 3)
+    assert said.err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "part"),
+    [
+        (f"serve: {{max_model_len: 0x{LONG}}}", "CFG_TYPE", "serve.max_model_len"),
+        (f"ablit: {{enable: true, layers: 1-{LONG}}}", "CFG_RANGE", "ablit.layers"),
+        (f"nodes: [{{cpus: '{LONG}'}}]", "CFG_RANGE", "nodes.0.cpus"),
+        ('serve: {model_name: "\\ud800"}', "CFG_SYNTAX", ":1 serve.model_name"),
+        ('serve: {"\\ud800": 1}', "CFG_SYNTAX", ":1"),
+        ("nodes: [1, 2]", "CFG_TYPE", "a mapping with name, address"),
+        ("serve: {max_num_seqs: 1:30}", "CFG_TYPE", "a whole number"),
+    ],
+)
+def test_a_value_that_nobody_can_mean_has_its_place(run, tmp_path, text, code, part):
+    file = tmp_path / "config.yaml"
+    file.write_text(text + "\n")
+    assert part in refused_config(run("config", "check", file), code)
+
+
+def test_words_that_are_not_text_have_their_place(run, config, monkeypatch):
+    words = ("plan", "argv", "-c", config)
+    monkeypatch.setenv("GLM53_SERVE__MODEL_NAME", NOT_TEXT)
+    assert "GLM53_SERVE__MODEL_NAME" in refused(run(*words), "CFG_SYNTAX")
+    monkeypatch.delenv("GLM53_SERVE__MODEL_NAME")
+    said = run("up", "-c", config, "--set", f"serve.model_name={NOT_TEXT}")
+    assert "--set serve.model_name" in refused(said, "CFG_SYNTAX")
+
+
+def test_capture_sizes_that_are_no_numbers_are_none(run, tmp_path):
+    file = tmp_path / "config.yaml"
+    sizes = ["--cudagraph-capture-sizes", "\u00b2", LONG]
+    config = yaml.safe_load(f"{{{OF_NODES}}}")
+    config |= {"licenses": {"accept": ["ShapleyMCG-1.0"]}, "engine": {"extra_args": sizes}}
+    file.write_text(yaml.safe_dump(config))
+    assert "lacks" in refused_config(run("config", "check", file), "CFG_GRAPH_SIZES")
