@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from glm53ctl.errors import UserError
 from glm53ctl.files import replace_durably
@@ -182,11 +182,13 @@ def read_lock(file: Path, revision: str) -> Manifest | None:
             UNREADABLE_FIX,
             exit_code=1,
         ) from error
+    except UnicodeDecodeError:
+        raise _tampered(file, "is no lock file") from None
     try:
         raw = json.loads(text)
         digest = raw.pop("digest")
         manifest = Manifest.model_validate(raw)
-    except (ValueError, KeyError, AttributeError, ValidationError):
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
         raise _tampered(file, "is no lock file") from None
     if manifest.digest != digest:
         raise _tampered(file, "was changed after it was written")

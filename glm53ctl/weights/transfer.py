@@ -294,7 +294,7 @@ _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, err
 
 def judge_os_error(error: OSError, place: str) -> Finding | None:
     """Say what an error of the disk, or of the clock in TLS, means; None for the network's own."""
-    where = error.filename or place
+    where = _where(error, place)
     finding = explain_lines([f"{error.strerror}: '{where}'" if error.errno else str(error)])
     if finding is not None and finding.code in _KNOWN:
         return finding.model_copy(update={"where": where})
@@ -303,12 +303,18 @@ def judge_os_error(error: OSError, place: str) -> Finding | None:
     return disk_refuses(error, place) if of_disk else None
 
 
+def _where(error: OSError, place: str) -> str:
+    """Return the whole path that an error names, else the place."""
+    name = error.filename
+    return name if isinstance(name, str) and os.path.isabs(name) else place
+
+
 def disk_refuses(error: OSError, place: str) -> Finding:
     """Return the finding for an error that is the disk's."""
     return Finding(
         code="FETCH_DISK_FAILED",
         severity=Severity.FAIL,
-        where=error.filename or place,
+        where=_where(error, place),
         message=f"the disk refuses: {error.strerror or error}.",
         fix="Look at the kernel's log and at the disk.",
     )

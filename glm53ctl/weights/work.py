@@ -3,7 +3,8 @@
 import os
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,8 +79,8 @@ def fetch_set(
     """
     require_licence(config, weight_set)
     if not refresh and _is_complete(weight_set):
-        return weight_set.activate()
-    with only_one(weight_set):
+        return _activate(weight_set)
+    with _alone(weight_set):
         if refresh:
             weight_set.record_file.unlink(missing_ok=True)
         sources = hub_sources(config, weight_set)
@@ -93,7 +94,7 @@ def sync_set(
 ) -> bool:
     """Make a set complete from the head and switch to it; False when it was so already."""
     if _is_complete(weight_set):
-        return weight_set.activate()
+        return _activate(weight_set)
     limit = config.weights.sync_mb_per_second
     source = HeadSource(
         weight_set,
@@ -102,7 +103,7 @@ def sync_set(
         pair_token(config, os.environ),
     )
     rules = rules_of(config)
-    with only_one(weight_set):
+    with _alone(weight_set):
         Fetch(
             weight_set,
             [source],
@@ -120,6 +121,27 @@ def sync_set(
     return True
 
 
+@contextmanager
+def _said(weight_set: WeightSet) -> Iterator[None]:
+    """Make what the disk refuses a UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise refuse(disk_finding(error, weight_set.directory)) from error
+
+
+@contextmanager
+def _alone(weight_set: WeightSet) -> Iterator[None]:
+    """Change a set as the only one who does. Raises UserError, also for what the disk refuses."""
+    with only_one(weight_set), _said(weight_set):
+        yield
+
+
+def _activate(weight_set: WeightSet) -> bool:
+    with _said(weight_set):
+        return weight_set.activate()
+
+
 def _is_complete(weight_set: WeightSet) -> bool:
     facts = look(weight_set)
     return facts.manifest is not None and not facts.wrong
@@ -133,11 +155,15 @@ def _switch(weight_set: WeightSet) -> None:
 
 
 def lock_set(config: Config, weight_set: WeightSet) -> tuple[Manifest, bool]:
-    """Lock what the Hub says of a set; return it, and whether the lock is new."""
+    """Lock what the Hub says of a set; return it, and whether the lock is new.
+
+    Raises UserError when another process changes the set, and when nothing can be written.
+    """
     require_licence(config, weight_set)
     fetch = Fetch(weight_set, hub_sources(config, weight_set), _Silent(), rules_of(config))
-    manifest = fetch.ask()
-    return manifest, write_lock(weight_set.lock_file, manifest)
+    with _alone(weight_set):
+        manifest = fetch.ask()
+        return manifest, write_lock(weight_set.lock_file, manifest)
 
 
 def verify_set(
@@ -147,18 +173,15 @@ def verify_set(
 
     Raises UserError when it can be neither read nor noted what is right.
     """
-    with only_one(weight_set):
-        try:
-            weight_set.adopt()
-            manifest = read_lock(weight_set.lock_file, weight_set.revision)
-            if manifest is None:
-                return list(judge_set(weight_set))
-            book = RecordBook(weight_set.record_file, manifest)
-            if quick:
-                return verify_quickly(weight_set.directory, manifest, book)
-            return verify_files(weight_set, manifest.files, book, watcher, stop)
-        except OSError as error:
-            raise refuse(disk_finding(error, weight_set.directory)) from error
+    with _alone(weight_set):
+        weight_set.adopt()
+        manifest = read_lock(weight_set.lock_file, weight_set.revision)
+        if manifest is None:
+            return list(judge_set(weight_set))
+        book = RecordBook(weight_set.record_file, manifest)
+        if quick:
+            return verify_quickly(weight_set.directory, manifest, book)
+        return verify_files(weight_set, manifest.files, book, watcher, stop)
 
 
 class SetStatus(BaseModel):
@@ -233,9 +256,12 @@ class Pruned:
 
 
 def prune_set(weight_set: WeightSet, *, dry_run: bool = False) -> list[Pruned]:
-    """Remove commits that are neither pinned nor active, and parts of files that are not wanted."""
+    """Remove commits that are neither pinned nor active, and parts of files that are not wanted.
+
+    Raises UserError when another process changes the set, and when something cannot be removed.
+    """
     found = []
-    with only_one(weight_set):
+    with _alone(weight_set):
         for path in [*_old(weight_set), *_leftovers(weight_set)]:
             size = sum(p.lstat().st_size for p in (path, *path.rglob("*")) if not p.is_dir())
             found.append(Pruned(path, size))

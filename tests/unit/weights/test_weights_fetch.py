@@ -753,6 +753,48 @@ def test_right_files_that_the_service_may_not_read_are_named_and_kept(hub):
         assert not world.hub.sent
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+@pytest.mark.parametrize("what", ["lock", "prune", "switch", "refresh"])
+def test_what_the_user_may_not_change_is_said_and_no_traceback(hub, what):
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o711)
+        world = World(Path(place), hub)
+        world.fetch()
+        with only_one(world.weight_set):
+            pass
+        (world.weight_set.home / ("c" * 40)).mkdir()
+        (world.weight_set.home / ("c" * 40) / "x").write_text("x")
+        if what == "lock":
+            world.weight_set.lock_file.unlink()
+        if what == "switch":
+            world.weight_set.link.unlink()
+        config, stop = world.config, threading.Event()
+        actions = {
+            "lock": lambda: lock_set(config, world.weight_set),
+            "prune": lambda: prune_set(world.weight_set),
+            "switch": lambda: fetch_set(config, world.weight_set, world.ears, stop),
+            "refresh": lambda: fetch_set(config, world.weight_set, world.ears, stop, refresh=True),
+        }
+        assert as_service_user(actions[what]).startswith("CACHE_NOT_WRITABLE ")
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[]", b'"x"', b"null", b"[" * 100_000])
+def test_a_damaged_lock_is_said_wherever_it_is_read(world, content):
+    world.fetch()
+    world.weight_set.lock_file.write_bytes(content)
+    assert [finding.code for finding in verdict(world.config)] == ["WEIGHTS_MANIFEST"]
+    assert refused(world).code == "WEIGHTS_MANIFEST"
+    with pytest.raises(UserError, match="WEIGHTS_MANIFEST"):
+        lock_set(world.config, world.weight_set)
+    assert prune_set(world.weight_set) == []
+
+
+def test_a_lock_is_not_written_while_another_process_works(world):
+    world.weight_set.state.mkdir(parents=True)
+    with only_one(world.weight_set), pytest.raises(UserError, match="FETCH_BUSY"):
+        lock_set(world.config, world.weight_set)
+
+
 def test_a_disk_that_dies_blocks_and_ends_no_process(world, monkeypatch):
     world.fetch()
     real = os.stat
