@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from itertools import pairwise
 
-from glm53ctl.config.masks import NOT_SHOWN, names_a_secret
+from glm53ctl.config.masks import KEY_VARIABLE, MORE_SECRET_NAMES, NOT_SHOWN, names_a_secret
 
 _FOLD = "\0"
 """Stands for a line wrap in a view, and may stand between any two characters of what is sought."""
@@ -129,11 +129,6 @@ _NO_SECRET = re.compile(
 )
 """What stands where a secret could: no value, or our own `(not shown)`."""
 
-_MORE_NAMES = re.compile(
-    r"PASSPHRASE$|(SECRET|ACCESS|PRIVATE|SIGNING|ENCRYPTION|MASTER|AUTH)_?KEY$", re.IGNORECASE
-)
-"""Beside those of a configuration (`names_a_secret`), what other programs call theirs."""
-_KEY_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*_KEY")
 _PASS = re.compile(r"(?:[A-Z0-9_]+_|(?i:user|db|admin|login|auth)_)?(?i:pass|pwd)")
 _NO_PASSWORD = re.compile(r"[~./].*|\d{1,2}(?:/\d+|%)?", re.DOTALL)
 """`pass` counts and `PWD` is a directory more often than they are passwords."""
@@ -163,7 +158,7 @@ def _names_one(name: str) -> bool:
     whole, tail = (part.replace("-", "_") for part in (name.replace(_FOLD, ""), _tail(name)))
     if whole.lower().endswith("_file"):
         return False
-    found = _MORE_NAMES.search(whole) or _KEY_VARIABLE.fullmatch(tail)
+    found = MORE_SECRET_NAMES.search(whole) or KEY_VARIABLE.fullmatch(tail)
     return names_a_secret(whole) or found is not None
 
 

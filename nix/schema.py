@@ -13,7 +13,7 @@ from glm53ctl.config.catalog import LEAVES, Keys, allowed
 from glm53ctl.config.docstrings import json_schema
 from glm53ctl.config.profiles import PROFILES
 from glm53ctl.config.rules import RULES
-from glm53ctl.config.rules.passthrough import JUDGED_ELSEWHERE, MORE_ENV, MORE_FLAGS
+from glm53ctl.config.rules.passthrough import JUDGED_ELSEWHERE, MORE_ENV
 from glm53ctl.config.schema import Node
 from glm53ctl.plan.owned import owned_env, owned_flags
 
@@ -55,7 +55,6 @@ def document() -> dict[str, Any]:
         },
         "owned": {
             "flags": sorted(owned_flags()),
-            "moreFlags": sorted(MORE_FLAGS),
             "elsewhere": sorted(JUDGED_ELSEWHERE),
             "env": sorted(owned_env()),
             "moreEnv": sorted(MORE_ENV),

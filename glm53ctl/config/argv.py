@@ -12,12 +12,21 @@ class Flag:
     values: tuple[str, ...]
     words: tuple[str, ...]
 
+    def means(self, *options: str) -> bool:
+        """Say whether it is one of these; like the engine's parser it takes a beginning for all."""
+        whole = self.name.startswith("--") and len(self.name) > len("--x")
+        return any(o == self.name or (whole and o.startswith(self.name)) for o in options)
+
+    @property
+    def text(self) -> str:
+        """Everything that was written for it, in one line."""
+        return " ".join(self.words)
+
 
 def _full_name(word: str) -> str:
     """Return `--kv_cache_dtype` or `--speculative-config.method` as the option they mean."""
-    if not word.startswith("--"):
-        return word
-    return "--" + word[2:].split(".", 1)[0].replace("_", "-")
+    option = word.split(".", 1)[0]
+    return option.replace("_", "-") if word.startswith("--") else option
 
 
 def _is_option(word: str) -> bool:

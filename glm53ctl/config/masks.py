@@ -6,6 +6,11 @@ import re
 from pydantic import JsonValue
 
 _SECRET_NAME = re.compile(r"(TOKEN|SECRET|PASSW(OR)?D|API_?KEY|CREDENTIAL)(_FILE)?$", re.IGNORECASE)
+MORE_SECRET_NAMES = re.compile(
+    r"PASSPHRASE$|(SECRET|ACCESS|PRIVATE|SIGNING|ENCRYPTION|MASTER|AUTH)_?KEY$", re.IGNORECASE
+)
+"""Beside those of a configuration (`names_a_secret`), what other programs call theirs."""
+KEY_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*_KEY")
 _SECRET_VALUE = re.compile(r"(sk-|hf_|ghp_|gho_|github_pat_|Bearer )")
 _HIDDEN_PATHS = ("engine.extra_env", "engine.extra_args")
 _LONGEST = 60
@@ -16,6 +21,12 @@ NOT_SHOWN = "(not shown)"
 def names_a_secret(name: str) -> bool:
     """Say whether a variable or key of this name would hold a secret (`HF_TOKEN`, `api_key`)."""
     return _SECRET_NAME.search(name) is not None
+
+
+def names_any_secret(name: str) -> bool:
+    """Say so of other programs' names as well (`AWS_SECRET_ACCESS_KEY`)."""
+    more = MORE_SECRET_NAMES.search(name) or KEY_VARIABLE.fullmatch(name)
+    return names_a_secret(name) or more is not None
 
 
 def shown(path: str, value: JsonValue) -> str:

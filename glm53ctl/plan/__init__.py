@@ -15,6 +15,7 @@ from glm53ctl.plan.owned import (
     owned_flag,
     owned_flags,
     setting_for,
+    whole_flag,
 )
 from glm53ctl.plan.ranks import plan_pair, plan_rank
 from glm53ctl.plan.render import as_data, as_json, as_text
@@ -40,4 +41,5 @@ __all__ = [
     "read_secret",
     "read_secrets",
     "setting_for",
+    "whole_flag",
 ]

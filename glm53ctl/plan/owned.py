@@ -8,6 +8,9 @@ from glm53ctl.plan.options import OPTIONS
 from glm53ctl.plan.ranks import API_KEY, RANK_FLAGS
 
 SYNONYMS = {
+    "-dp": "--data-parallel-size",
+    "-q": "--quantization",
+    "-sc": "--speculative-config",
     "-tp": "--tensor-parallel-size",
     "-pp": "--pipeline-parallel-size",
     "-n": "--nnodes",
@@ -22,11 +25,16 @@ SYNONYMS = {
     "--disable-prefix-caching": "--enable-prefix-caching",
     "--disable-auto-tool-choice": "--enable-auto-tool-choice",
     "--uds": "--host",
+    "--model-tag": "--model",
 }
 """Other words of vLLM 0.33.0 for an owned flag, or for the same value by another way."""
 
 NEVER = {
     "--model": ("weights.model_dir",),
+    "--allowed-local-media-path": (),
+    "--data-parallel-size": (),
+    "--quantization": (),
+    "--revision": (),
     "--config": (),  # a file of flags would pass every rule unseen
     "--api-key": ("api.key_file",),  # a secret on the command line stands in `ps` and in the log
     "--hf-token": ("weights.token_file",),
@@ -57,9 +65,14 @@ def owned_env() -> frozenset[str]:
     return frozenset({*(v.name for v in COMMON), *(v.name for v in PER_NODE), API_KEY})
 
 
+def whole_flag(flag: str) -> str:
+    """Return the flag that an owned one stands for: itself, but for a synonym."""
+    return SYNONYMS.get(flag, flag)
+
+
 def setting_for(flag: str) -> str:
     """Return the path of the setting behind an owned flag, "" if it follows from others."""
-    carried = flag_settings().get(SYNONYMS.get(flag, flag), ())
+    carried = flag_settings().get(whole_flag(flag), ())
     return carried[0] if carried else ""
 
 

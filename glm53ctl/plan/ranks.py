@@ -17,8 +17,6 @@ RANK_FLAGS = {
 API_KEY = "VLLM_API_KEY"
 """The engine reads its API key here; on the command line it would stand in `ps` and in the log."""
 
-_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  (compared, never bound)
-
 
 def rank_argv(config: Config, rank: int) -> list[str]:
     """Return what is this rank's own: the head serves clients, the others have no port."""
@@ -30,7 +28,7 @@ def rank_argv(config: Config, rank: int) -> list[str]:
 
 def base_url(config: Config) -> str:
     """Return where the head reaches its own API; a wildcard address is reached by loopback."""
-    return config.api.url_at(_ANY_ADDRESS.get(config.api.host, config.api.host))
+    return config.api.url_at(config.api.reached_at)
 
 
 def api_key(config: Config) -> SecretSource:

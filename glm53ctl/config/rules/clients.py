@@ -5,6 +5,7 @@ from ipaddress import ip_address
 
 from glm53ctl.config.rules.base import Rule, on_cuda
 from glm53ctl.config.schema import Config
+from glm53ctl.config.schema.api import is_wildcard
 from glm53ctl.credentials import stored
 from glm53ctl.findings import Severity
 
@@ -13,13 +14,6 @@ _PUT = f"Put a key into {stored('api-key')} (with NixOS, say so in credentials.a
 
 def _without_key(config: Config) -> bool:
     return config.api.key_file is None
-
-
-def _is_wildcard(host: str) -> bool:
-    try:
-        return ip_address(host.strip("[]")).is_unspecified
-    except ValueError:
-        return host in ("", "*", "0")
 
 
 def _is_loopback(host: str) -> bool:
@@ -31,13 +25,13 @@ def _is_loopback(host: str) -> bool:
 
 def _wildcard_without_key(config: Config) -> Iterator[str]:
     api = config.api
-    if _is_wildcard(api.host) and _without_key(config) and not api.open:
+    if is_wildcard(api.host) and _without_key(config) and not api.open:
         yield f"api.host {api.host or '(empty)'} with port {api.port} and no key"
 
 
 def _lan_without_key(config: Config) -> Iterator[str]:
     api = config.api
-    reachable = not _is_wildcard(api.host) and not _is_loopback(api.host)
+    reachable = not is_wildcard(api.host) and not _is_loopback(api.host)
     if reachable and _without_key(config) and not api.open:
         yield f"api.host {api.host} with port {api.port} and no key"
 
@@ -51,6 +45,11 @@ def _said_open(config: Config) -> Iterator[str]:
 def _loopback_only(config: Config) -> Iterator[str]:
     if _is_loopback(config.api.host) and _without_key(config):
         yield f"api.host {config.api.host} and no key"
+
+
+def _no_host(config: Config) -> Iterator[str]:
+    if config.api.host in ("", "*"):
+        yield f"api.host is {config.api.host or 'empty'}"
 
 
 def _in_brackets(config: Config) -> Iterator[str]:
@@ -115,6 +114,14 @@ RULES: tuple[Rule, ...] = (
         "only programs on the head reach the server.",
         severity=Severity.OK,
         waived_by="api-key",
+    ),
+    Rule(
+        "no-host",
+        "CFG_FORBIDDEN",
+        ("api.host",),
+        _no_host,
+        "it is no address, and the canary and the clients could not reach the server.",
+        "Write 0.0.0.0 for every address, or 127.0.0.1 for this machine alone.",
     ),
     Rule(
         "host-in-brackets",

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from glm53ctl.config.argv import Flag
 from glm53ctl.config.rules.base import Rule, flags_of, on_cuda
 from glm53ctl.config.schema import Config
 from glm53ctl.findings import Severity
@@ -10,6 +11,7 @@ from glm53ctl.findings import Severity
 MODEL_HIDDEN_SIZE = 4096
 LAST_LAYER = 45
 """Index of the MTP block, which follows the 45 layers."""
+_IN_JSON = re.compile(r"cudagraph[-_]capture[-_]sizes\W+([0-9,\s]*)")
 _SIZE = re.compile(r"[0-9]{1,9}")
 
 
@@ -64,13 +66,23 @@ def _utilization(config: Config) -> Iterator[str]:
         yield f"kv.gpu_memory_utilization is {share}"
 
 
+def _given_sizes(flag: Flag) -> str | None:
+    """Return the sizes that an option lists, None for one that is not about them."""
+    if flag.means("--cudagraph-capture-sizes", "--cuda-graph-sizes"):
+        return " ".join(flag.values)
+    if flag.means("--compilation-config", "-cc") and (found := _IN_JSON.search(flag.text)):
+        return found[1]
+    return None
+
+
 def _graph_sizes(config: Config) -> Iterator[str]:
     width = config.spec_tokens + 1
     needed = {width * seqs for seqs in range(1, config.serve.max_num_seqs + 1)}
     for flag in flags_of(config):
-        if flag.name not in ("--cudagraph-capture-sizes", "--cuda-graph-sizes"):
+        given = _given_sizes(flag)
+        if given is None:
             continue
-        words = re.split(r"[\s,]+", " ".join(flag.values))
+        words = re.split(r"[\s,]+", given)
         missing = sorted(needed - {int(word) for word in words if _SIZE.fullmatch(word)})
         if missing:
             yield f"{flag.name} lacks {', '.join(map(str, missing))}"

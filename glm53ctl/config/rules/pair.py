@@ -1,5 +1,6 @@
 """Rules of the machines, their ports, licences and secrets."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -65,6 +66,18 @@ def _beats(config: Config) -> Iterator[str]:
 def _checkpoint_licence(config: Config) -> Iterator[str]:
     if config.weights.source == "hub" and "ShapleyMCG-1.0" not in config.licenses.accept:
         yield "ShapleyMCG-1.0 is not accepted"
+
+
+def _revisions(config: Config) -> Iterator[str]:
+    weights = config.weights
+    said = {
+        "weights.revision": weights.revision,
+        "weights.fallback_revision": weights.fallback_revision,
+        "weights.draft_revision": weights.draft_revision,
+    }
+    for path, revision in said.items() if weights.source == "hub" else ():
+        if revision is not None and not re.fullmatch(r"[0-9a-f]{40}", revision):
+            yield f"{path} is no commit"
 
 
 def _secret_paths(config: Config) -> Iterator[str]:
@@ -142,6 +155,14 @@ RULES: tuple[Rule, ...] = (
         _checkpoint_licence,
         "the checkpoint is fetched under this licence.",
         "Read it, then say licenses.accept: [ShapleyMCG-1.0].",
+    ),
+    Rule(
+        "revisions",
+        "CFG_FORBIDDEN",
+        ("weights.revision", "weights.fallback_revision", "weights.draft_revision"),
+        _revisions,
+        "a branch or a tag may move, and weights must not.",
+        "Give the 40 hexadecimal digits of the commit.",
     ),
     Rule(
         "secret-path",

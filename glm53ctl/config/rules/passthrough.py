@@ -3,25 +3,23 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from glm53ctl.config.masks import names_a_secret
+from glm53ctl.config.masks import names_any_secret
 from glm53ctl.config.rules.base import Rule, flags_of, on_cuda
 from glm53ctl.config.schema import Config
-from glm53ctl.plan import owned_env, owned_flag, setting_for
+from glm53ctl.plan import owned_env, owned_flag, setting_for, whole_flag
 
 _SYSTEMD = "it belongs to the service manager"
 _PROCESS = "the unit and engine.prefix say it"
 _WEIGHTS = "`weights` says it"
 
-MORE_FLAGS: Mapping[str, str] = {
+WHY: Mapping[str, str] = {
     "--allowed-local-media-path": "clients must not read files of this machine",
     "--data-parallel-size": "each node is a rank of one tensor-parallel group",
-    "-dp": "each node is a rank of one tensor-parallel group",
-    "--model-tag": _WEIGHTS,
+    "--model": _WEIGHTS,
     "--quantization": "the checkpoint says it",
-    "-q": "the checkpoint says it",
     "--revision": _WEIGHTS,
 }
-"""Flags that no plan gives and that would still say something that is said elsewhere."""
+"""Owned flags for which neither a setting nor the plan is the reason."""
 
 MORE_ENV: Mapping[str, str] = {
     "CREDENTIALS_DIRECTORY": _SYSTEMD,
@@ -45,7 +43,10 @@ JUDGED_ELSEWHERE = frozenset({"--api-key", "--cudagraph-capture-sizes"})
 
 def _marlin(config: Config) -> Iterator[str]:
     for flag in flags_of(config):
-        if flag.name == "--moe-backend" and "marlin" in map(str.lower, flag.values):
+        by_key = flag.means("--kernel-config") and re.search(
+            r"(?i)moe[-_]backend\W+marlin\b", flag.text
+        )
+        if by_key or (flag.means("--moe-backend") and "marlin" in map(str.lower, flag.values)):
             yield "--moe-backend marlin"
 
 
@@ -57,17 +58,16 @@ def _key_in_argv(config: Config) -> Iterator[str]:
 
 def _instead(flag: str) -> str:
     """Return in words what says the same as an owned flag."""
+    if reason := WHY.get(whole_flag(flag)):
+        return reason
     path = setting_for(flag)
     return f"{path} says it" if path else "the plan says it"
 
 
 def _owned_flags(config: Config) -> Iterator[str]:
     for flag in flags_of(config):
-        word = flag.words[0].split("=", 1)[0]
-        owned = owned_flag(word)
-        if flag.name in MORE_FLAGS:
-            yield f"{flag.name} ({MORE_FLAGS[flag.name]})"
-        elif owned and owned not in JUDGED_ELSEWHERE:
+        owned = owned_flag(flag.words[0])
+        if owned and owned not in JUDGED_ELSEWHERE:
             yield f"{owned} ({_instead(owned)})"
 
 
@@ -93,7 +93,7 @@ def _owned_env(config: Config) -> Iterator[str]:
 
 def _secret_env(config: Config) -> Iterator[str]:
     for name in config.engine.extra_env:
-        if names_a_secret(name) and name not in owned_env():
+        if names_any_secret(name) and name not in owned_env():
             yield name
 
 
@@ -110,8 +110,7 @@ def _dev_mode(config: Config) -> Iterator[str]:
 
 def _no_warmup(config: Config) -> Iterator[str]:
     for flag in flags_of(config) if on_cuda(config) else ():
-        text = " ".join(flag.words)
-        if flag.name == "--kernel-config" and re.search(r"(?i)jit.warmup\W+false", text):
+        if flag.means("--kernel-config") and re.search(r"(?i)jit.warmup\W+false", flag.text):
             yield "enable_jit_warmup is false"
 
 

@@ -17,7 +17,9 @@ def _triton_draft(config: Config) -> Iterator[str]:
 
 def _triton_engine(config: Config) -> Iterator[str]:
     for flag in flags_of(config):
-        if flag.name.startswith("--attention") and "TRITON_ATTN" in "".join(flag.values).upper():
+        if flag.means("--attention-backend", "--attention-config", "-ac") and (
+            "TRITON_ATTN" in flag.text.upper()
+        ):
             yield "TRITON_ATTN for target and draft"
 
 

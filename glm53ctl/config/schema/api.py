@@ -1,11 +1,26 @@
 """What clients see: the address, the key, thinking, tools and media."""
 
+import socket
+from ipaddress import ip_address
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from glm53ctl.config.schema.base import Knob, Section
 from glm53ctl.config.schema.pair import Port
+
+
+def is_wildcard(host: str) -> bool:
+    """Say whether who listens there listens on every address; `0` and `0.0` are 0.0.0.0."""
+    bare = host.strip("[]")
+    try:
+        address = ip_address(bare)
+    except ValueError:
+        try:
+            return not any(socket.inet_aton(bare))
+        except OSError:
+            return bare in ("", "*")
+    return (getattr(address, "ipv4_mapped", None) or address).is_unspecified
 
 
 class Api(Section):
@@ -27,6 +42,13 @@ class Api(Section):
     """Name of the thoughts in chat answers: vLLM's, the TensorFold recipe's, or both."""
     deterministic: bool = False
     """Give requests without a seed one made of their prompt: the same request, the same answer."""
+
+    @property
+    def reached_at(self) -> str:
+        """The host to reach it from the head: loopback, where it listens on every address."""
+        if not is_wildcard(self.host):
+            return self.host
+        return "::1" if ":" in self.host and "." not in self.host else "127.0.0.1"
 
     @property
     def endpoint(self) -> str:

@@ -9,7 +9,7 @@ TABLE = (
         ("unhandled system error", "unhandled cuda error"),
         r"NCCL error.*unhandled (?:system|cuda) error",
         "NCCL could not set up the link and does not say why.",
-        "Set NCCL_DEBUG=INFO in engine.extra_env for one start, and look at `glm53ctl doctor`.",
+        "Set fabric.nccl_debug: INFO for one start, and look at `glm53ctl doctor`.",
         confidence=Confidence.SYMPTOM,
         stages=frozenset({Stage.BOOT, Stage.RENDEZVOUS, Stage.NCCL}),
     ),

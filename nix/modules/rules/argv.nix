@@ -6,11 +6,21 @@ rec {
   # `--kv_cache_dtype` and `--speculative-config.method` as the option that they mean.
   fullName =
     word:
-    if lib.hasPrefix "--" word then
-      "--"
-      + lib.replaceStrings [ "_" ] [ "-" ] (lib.head (lib.splitString "." (lib.removePrefix "--" word)))
-    else
-      word;
+    let
+      option = lib.head (lib.splitString "." word);
+    in
+    if lib.hasPrefix "--" word then lib.replaceStrings [ "_" ] [ "-" ] option else option;
+
+  # Whether a flag is one of these options; a beginning stands for the whole.
+  means =
+    options: flag:
+    let
+      whole = lib.hasPrefix "--" flag.name && lib.stringLength flag.name > 3;
+    in
+    lib.any (option: option == flag.name || (whole && lib.hasPrefix flag.name option)) options;
+
+  # Everything that was written for a flag.
+  text = flag: lib.concatStringsSep " " flag.words;
 
   # Words as options with their values (`--x y`, `--x=y`, `--x a b c`).
   flagsOf =

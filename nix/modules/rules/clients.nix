@@ -5,12 +5,12 @@ let
   bare = host: lib.removePrefix "[" (lib.removeSuffix "]" host);
   isWildcard =
     host:
-    lib.elem host [
+    lib.elem (bare host) [
       ""
       "*"
-      "0"
     ]
-    || bare host == "0.0.0.0"
+    || builtins.match "(0+|0x0+)(\\.(0+|0x0+)){0,3}" (lib.toLower (bare host)) != null
+    || builtins.match "[0:]*:ffff:0+((\\.0+){3}|:0+)" (lib.toLower (bare host)) != null
     || builtins.match "[0:]*::?[0:]*" (bare host) != null;
   isLoopback =
     host:
@@ -46,6 +46,13 @@ in
 
   loopback =
     config: lib.optional (isLoopback config.api.host && withoutKey config) "${place config} and no key";
+
+  no-host =
+    config:
+    lib.optional (lib.elem config.api.host [
+      ""
+      "*"
+    ]) "api.host is ${if config.api.host == "" then "empty" else config.api.host}";
 
   host-in-brackets =
     config: lib.optional (lib.hasInfix "[" config.api.host) "api.host ${config.api.host}";

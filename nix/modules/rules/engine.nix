@@ -1,6 +1,6 @@
 { lib, ... }:
 let
-  inherit (import ./argv.nix { inherit lib; }) flagsOf;
+  inherit (import ./argv.nix { inherit lib; }) flagsOf means text;
   inherit (import ./common.nix { inherit lib; }) onCuda specTokens;
 
   hiddenSize = 4096;
@@ -77,14 +77,28 @@ in
     let
       width = specTokens config + 1;
       needed = map (seqs: toString (width * seqs)) (lib.range 1 config.serve.max_num_seqs);
-      sized = lib.filter (
+      isSized = means [
+        "--cudagraph-capture-sizes"
+        "--cuda-graph-sizes"
+      ];
+      # The sizes that the JSON of the compilation lists; null: none.
+      inJson =
         flag:
-        lib.elem flag.name [
-          "--cudagraph-capture-sizes"
-          "--cuda-graph-sizes"
-        ]
-      ) (flagsOf config.engine.extra_args);
-      given = flag: lib.concatMap (lib.splitString ",") (lib.concatMap (lib.splitString " ") flag.values);
+        if
+          means [
+            "--compilation-config"
+            "-cc"
+          ] flag
+        then
+          builtins.match ".*cudagraph[-_]capture[-_]sizes[^a-zA-Z0-9_]+([0-9, ]*).*" (text flag)
+        else
+          null;
+      sized = lib.filter (flag: isSized flag || inJson flag != null) (flagsOf config.engine.extra_args);
+      given =
+        flag:
+        lib.concatMap (lib.splitString ",") (
+          lib.concatMap (lib.splitString " ") (if isSized flag then flag.values else inJson flag)
+        );
       missing = flag: lib.subtractLists (given flag) needed;
     in
     lib.concatMap (

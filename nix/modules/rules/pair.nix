@@ -81,6 +81,21 @@ in
       config.weights.source == "hub" && !lib.elem "ShapleyMCG-1.0" config.licenses.accept
     ) "ShapleyMCG-1.0 is not accepted";
 
+  revisions =
+    config:
+    let
+      inherit (config) weights;
+      said = {
+        "weights.revision" = weights.revision;
+        "weights.fallback_revision" = weights.fallback_revision;
+        "weights.draft_revision" = weights.draft_revision;
+      };
+      moving = revision: revision != null && builtins.match "[0-9a-f]{40}" revision == null;
+    in
+    lib.optionals (weights.source == "hub") (
+      map (path: "${path} is no commit") (lib.attrNames (lib.filterAttrs (_: moving) said))
+    );
+
   secret-path =
     config:
     let

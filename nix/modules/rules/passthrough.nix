@@ -1,6 +1,6 @@
 { lib, owned }:
 let
-  inherit (import ./argv.nix { inherit lib; }) flagsOf;
+  inherit (import ./argv.nix { inherit lib; }) flagsOf means text;
   inherit (import ./common.nix { inherit lib; }) onCuda;
 
   flags = config: flagsOf config.engine.extra_args;
@@ -33,27 +33,36 @@ let
 
   namesSecret =
     name:
-    builtins.match ".*(TOKEN|SECRET|PASSW(OR)?D|API_?KEY|CREDENTIAL)(_FILE)?" (lib.toUpper name) != null;
+    let
+      upper = lib.toUpper name;
+    in
+    builtins.match ".*(TOKEN|SECRET|PASSW(OR)?D|API_?KEY|CREDENTIAL)(_FILE)?" upper != null
+    || builtins.match ".*(SECRET|ACCESS|PRIVATE|SIGNING|ENCRYPTION|MASTER|AUTH)_?KEY" upper != null
+    || lib.hasSuffix "PASSPHRASE" upper
+    || builtins.match "[A-Z][A-Z0-9_]*_KEY" name != null;
 in
 {
   moe-marlin =
     config:
-    lib.concatMap (
-      flag:
-      lib.optional (
-        flag.name == "--moe-backend" && lib.elem "marlin" (map lib.toLower flag.values)
-      ) "--moe-backend marlin"
-    ) (flags config);
+    let
+      inKernels =
+        flag:
+        builtins.match ".*moe[-_]backend[^a-z0-9_]+marlin([^a-z0-9_].*)?" (lib.toLower (text flag)) != null;
+      asked =
+        flag:
+        (means [ "--moe-backend" ] flag && lib.elem "marlin" (map lib.toLower flag.values))
+        || (means [ "--kernel-config" ] flag && inKernels flag);
+    in
+    map (_: "--moe-backend marlin") (lib.filter asked (flags config));
 
   no-warmup =
     config:
     let
-      said = flag: lib.toLower (lib.concatStringsSep " " flag.words);
-      off = flag: builtins.match ".*jit.warmup[^a-z0-9_]+false.*" (said flag) != null;
+      off = flag: builtins.match ".*jit.warmup[^a-z0-9_]+false.*" (lib.toLower (text flag)) != null;
     in
     lib.optionals (onCuda config) (
       lib.concatMap (
-        flag: lib.optional (flag.name == "--kernel-config" && off flag) "enable_jit_warmup is false"
+        flag: lib.optional (means [ "--kernel-config" ] flag && off flag) "enable_jit_warmup is false"
       ) (flags config)
     );
 
@@ -70,10 +79,7 @@ in
       let
         found = ownedFlag (firstWord flag);
       in
-      if lib.elem flag.name owned.moreFlags then
-        [ flag.name ]
-      else
-        lib.optional (found != null && !lib.elem found owned.elsewhere) found
+      lib.optional (found != null && !lib.elem found owned.elsewhere) found
     ) (flags config);
 
   loose-words =

@@ -1,6 +1,6 @@
 { lib, ... }:
 let
-  inherit (import ./argv.nix { inherit lib; }) flagsOf;
+  inherit (import ./argv.nix { inherit lib; }) flagsOf means text;
   inherit (import ./common.nix { inherit lib; }) specMethod;
 
   # What DFlash2 was trained for.
@@ -20,8 +20,12 @@ in
     lib.concatMap (
       flag:
       lib.optional (
-        lib.hasPrefix "--attention" flag.name
-        && lib.hasInfix triton (lib.toUpper (lib.concatStrings flag.values))
+        means [
+          "--attention-backend"
+          "--attention-config"
+          "-ac"
+        ] flag
+        && lib.hasInfix triton (lib.toUpper (text flag))
       ) "${triton} for target and draft"
     ) (flagsOf config.engine.extra_args);
 

@@ -15,7 +15,12 @@ from glm53ctl.config.profiles import PROFILES
 from glm53ctl.config.sources import load
 
 DOCS = Path(__file__).parents[3] / "docs" / "configuration.md"
-ODD = ("canary.expect='yes'", "canary.prompt='null'", "weights.revision='1e5'", "api.port=9000")
+ODD = (
+    "canary.expect='yes'",
+    "canary.prompt='null'",
+    "weights.revision='1e5" + 37 * "0" + "'",
+    "api.port=9000",
+)
 
 
 @pytest.mark.parametrize("profile", list(PROFILES))

@@ -102,7 +102,7 @@ def test_one_word_values_are_yaml() -> None:
         "api.key_file=null",
         "kv.bytes=",
         "canary.prompt=Reply: OK",
-        "weights.revision=0123456789",
+        "weights.revision=0123456789012345678901234567890123456789",
     ).config
     assert loaded.engine.enforce_eager is True
     assert loaded.engine.extra_args == ("--seed", "3")
@@ -110,7 +110,7 @@ def test_one_word_values_are_yaml() -> None:
     assert loaded.api.key_file is None
     assert loaded.kv.bytes is None
     assert loaded.canary.prompt == "Reply: OK"
-    assert loaded.weights.revision == "0123456789"
+    assert loaded.weights.revision == "0123456789" * 4
 
 
 @pytest.mark.parametrize("rails", ["auto", 1, 2])

@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 from cases.case import read_cases
 
+from glm53ctl.config.rules import RULES
+from glm53ctl.config.rules.passthrough import MORE_ENV
 from glm53ctl.diagnose import SIGNATURES
 from glm53ctl.diagnose.signature import fill, groups_of
+from glm53ctl.plan import owned_env
 
 CASES = Path(__file__).parents[2] / "cases"
 FURTHER = [
@@ -88,3 +91,10 @@ def test_a_part_in_brackets_is_left_out_when_its_group_is_unknown():
 
 def test_sizes_in_kb_are_said_in_gib():
     assert fill("{shmem_gib} GiB", {"shmem_kb": "65011712"}) == "62.0 GiB"
+
+
+def test_no_fix_sends_to_the_extra_environment_what_is_refused_there():
+    fixes = [one.fix for one in (*SIGNATURES, *RULES)]
+    refused = owned_env() | MORE_ENV.keys()
+    sent = [fix for fix in fixes if "engine.extra_env" in fix and "Remove" not in fix]
+    assert [fix for fix in sent if refused & set(re.findall(r"[A-Z][A-Z0-9_]+", fix))] == []
