@@ -1,5 +1,6 @@
 """The command line: parse, call, print. Every decision is made elsewhere."""
 
+import errno
 import json
 import logging
 import os
@@ -328,7 +329,7 @@ def config_check(
     file: Annotated[Path | None, typer.Argument(help="Default: the configured one.")] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Find everything that is wrong with a configuration, in one go."""
+    """Find all values that are wrong in a configuration; then all that do not fit together."""
     loaded = _load(file or config, warn=True)
     out().print(f"valid: profile {loaded.config.profile}, {loaded.config.world_size} ranks")
 
@@ -497,10 +498,26 @@ def _watch_pair(settings: Config, alive: Callable[[], bool]) -> None:
             time.sleep(WATCH_SECONDS)
 
 
+def _end_of_output(error: OSError) -> NoReturn:
+    """End where nothing more can be written; raise what is another error.
+
+    A write that fails knows no name, so it may have been a file's as well.
+    """
+    if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EPIPE):
+        raise error
+    # What is left in the buffer would fail once more at the exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno != errno.EPIPE:  # that reader has seen enough
+        said = f"The output, or a file, cannot be written: {error.strerror}."
+        err().print(f"FILE_REFUSED: {said} Make room, or send it to another place.", style="red")
+    sys.exit(1)
+
+
 def main() -> NoReturn:
     """Run the program; a user's mistake is one sentence and exit status 2, never a traceback."""
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()
     except UserError as error:
         err().print(str(error), style="red", markup=False)
         sys.exit(error.exit_code)
@@ -514,4 +531,6 @@ def main() -> NoReturn:
         sys.exit(EXIT_BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
+    except OSError as error:
+        _end_of_output(error)
     sys.exit(code if isinstance(code, int) else 0)

@@ -46,7 +46,7 @@ class Loaded:
 
 @dataclass
 class ConfigError(UserError):
-    """Everything that is wrong with a configuration, found in one go."""
+    """What is wrong with a configuration: all its wrong values, or all wrong combinations."""
 
     findings: list[Finding] = field(default_factory=list)
 
@@ -80,8 +80,8 @@ def load(
     worker is not asked for the credentials of the head.
 
     Without `path` the default file is read when it exists. `overrides` are the command line's
-    `path=value` words. Raises `ConfigError` with every mistake at once; with `rules=False`
-    combinations are not judged.
+    `path=value` words. Raises `ConfigError` with every wrong value at once, and when there is none
+    with every forbidden combination; with `rules=False` combinations are not judged.
     """
     problems = Problems()
     file, required = path or DEFAULT_FILE, path is not None

@@ -17,7 +17,7 @@ TABLE = (
         r"(?P<errno>\[Errno 28\]|os error 28|\(28\))|No space left on device|"
         r"Not enough free disk space",
         "the disk is full (Errno 28); the file that was being written is not complete.",
-        "Make room (leftover *.incomplete files are free to go), then fetch again: it resumes.",
+        "Make room, but keep *.incomplete: the fetch goes on from them. Then fetch again.",
     ),
     Signature(
         "CACHE_NOT_WRITABLE",

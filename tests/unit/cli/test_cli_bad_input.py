@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer.main
@@ -105,6 +106,37 @@ def test_the_program_as_a_process_says_the_same():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "USAGE: No such option: --nope `glm53ctl --help` lists the commands.\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["config", "show"], ["config", "check"], ["--help"]])
+def test_output_that_cannot_be_written_is_one_sentence(config, words, unbuffered, monkeypatch):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    command = [sys.executable, "-m", "glm53ctl", *words]
+    if words[0] == "config":
+        command += ["--config", str(config)]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "FILE_REFUSED: The output, or a file, cannot be written: No space left on device. "
+        "Make room, or send it to another place.\n"
+    )
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_nobody_who_reads_on_is_no_mistake(config, unbuffered, monkeypatch):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "glm53ctl", "config", "check", "--config", str(config)]
+    done = subprocess.run(
+        command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 # --- ranks that a configuration does not have ----------------------------------------------------

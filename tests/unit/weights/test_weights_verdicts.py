@@ -151,6 +151,12 @@ def test_an_error_means_what_the_same_text_means_in_a_log(error, code):
     assert finding is None or finding.where in ("/w/x", "/w")
 
 
+def test_a_full_disk_costs_no_part_that_the_fetch_goes_on_with():
+    finding = judge_os_error(OSError(28, "No space left on device", "/w/x"), "/w")
+    assert finding is not None
+    assert "keep *.incomplete" in finding.fix
+
+
 def test_a_repository_id_is_no_path():
     tree = [f"models--org--model/snapshots/{COMMIT}/config.json"]
     environ = {"HF_HUB_OFFLINE": "1", "MODEL_REVISION": COMMIT}
