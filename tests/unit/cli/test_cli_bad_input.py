@@ -367,6 +367,7 @@ def test_facts_in_disorder_are_refused_with_what_is_wrong(run, tmp_path, name, t
         ("s.txt", f"### head/argv.txt\nvllm serve x --speculative-config {DEEP}\n"),
         ("wheels.lock.json", '[{"name": "x"}, 1]'),
         ("wheels.lock.json", "5"),
+        ("systemctl-show.txt", "Id=glm53-rank0.service\nUser=\u00b2\nRemoveIPC=yes\n"),
         ("wheels.lock.json", DEEP),
     ],
 )
