@@ -258,7 +258,11 @@ def shared_memory_kept(node: Node) -> Iterator[Finding]:
         user = unit.get("User")
         if "-rank" not in unit.id or unit.get("PrivateIPC") == "yes":
             continue
-        if re.fullmatch(r"[0-9]{1,10}", user) and int(user) >= 1000 and unit.get("RemoveIPC") == "yes":
+        if (
+            re.fullmatch(r"[0-9]{1,10}", user)
+            and int(user) >= 1000
+            and unit.get("RemoveIPC") == "yes"
+        ):
             yield fail(
                 "RANK_IPC_RISK",
                 f"{unit.id} runs as the login user {user}: logind removes its shared memory when "
