@@ -29,7 +29,8 @@ class Measurement:
 
     `detect_s`: until the side says that something is wrong. `stopped_s`: until the last process of
     both engines is gone, on hosts that are alive. Both from the fault on. `serving_s`: until a
-    client gets the right answer: from the fault on, or where the world mends something, from then.
+    client gets the right answer: from the fault on, or where the world mends something, from then;
+    0 where no request failed at all.
     `silence_s`: the longest that a client waited without answer or error. `left`: processes of the
     old engines that are still there at the end.
     """
@@ -91,6 +92,8 @@ def measure(side: Side, fault: Fault, serve_seconds: float = SERVE_SECONDS) -> M
         fault.mend(side)
         since = at if fault.mend is nothing else time.monotonic()
         serving = _serving(side, since + serve_seconds - time.monotonic(), since)
+        if serving is not None and not client.failures:
+            serving = 0.0  # the look came after the watch; it served all the while
     if fault.follows != "refuse":
         said = side.said(unix)
     left = 0

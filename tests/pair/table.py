@@ -82,20 +82,25 @@ def middle(values: list[float | None]) -> float | None:
 
 def machine() -> dict[str, str]:
     """Say where and on what the figures were measured."""
-    commit = subprocess.run(
-        ["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    commit = _git("rev-parse", "--short", "HEAD")
+    # What is measured is written down meanwhile.
+    others = (f":!{file.relative_to(CHECKOUT)}" for file in (RESULTS, PAGE, PICTURE))
+    changed = _git("status", "--porcelain", "--", ".", *others)
     model = next(
         (x.split(":")[1].strip() for x in Path("/proc/cpuinfo").read_text().splitlines()
          if x.startswith("model name")), platform.machine(),
     )  # fmt: skip
     return {
-        "commit": commit.stdout.strip(),
+        "commit": f"{commit}{' and changes' if changed else ''}",
         "cpu": f"{os.cpu_count()} cores {model}",
         "kernel": platform.release(),
         "load": f"{os.getloadavg()[2]:.1f}",
     }
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(CHECKOUT), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 # --- measuring -----------------------------------------------------------------------------------
@@ -177,7 +182,8 @@ repeats as the last column says (glm53, plain). `-`: not measured, or there is n
 - *stopped*: until no process of either engine is left on the hosts that are alive
 - *serving*: until a client gets the right answer again, counted from the fault, or from when the
   world has mended what it mends (power, cables, the right file), which it does {mend:.0f} s later
-  at most. "never": not within {serve:.0f} s, or no unit is left that would start it.
+  at most. 0: no request failed. "never": not within {serve:.0f} s, or no unit is left that would
+  start it.
 
 A start of the CPU engine takes most of *serving* and is the same for both sides. What a Spark's
 takes is unproven on GB10.
@@ -187,8 +193,8 @@ Rounds would mostly wait for some settings. These are the rounds', in brackets a
 An owner's pair takes that much longer where one of them decides. Above all it notices silence, as
 after a loss of power, in 90 s and not in 5, because requests survive a cable that is out for less
 (`tests/pair/test_fabric.py`): the four breaks of a rail below would cost it what they cost the
-plain units. Where memory runs out it ends both engines at its floor; the plain ones live on here,
-since the program that eats the memory is made the kernel's first victim.
+plain units. Where memory runs out it ends both engines at its floor, though the program that eats
+the memory is made the kernel's first victim here, and plain engines may outlive it.
 
 ![What both sides make of the same faults](reliability.svg)
 
