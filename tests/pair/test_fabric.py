@@ -14,12 +14,14 @@ from glm53ctl.facts.node import NodeFacts
 from glm53ctl.status.snapshot import assemble
 
 from .bed import CHECKOUT, RAIL1, RAIL2, WORKER
-from .conftest import SILENCE_SECONDS
 from .faults import BY_NAME
 from .serving import ServingPair
 
 NAMED_SECONDS = 60.0
 """Deadline for a name in the status: a look every 5 s before a start, every 10 s while serving."""
+
+BREAK_SECONDS = 2.0
+"""How long a cable is out: links need some seconds more to come back, and the pair has ten."""
 
 UNREADABLE = {"gpus"}
 """What the bed has not: a driver. Everything else can be read in a unit's sandbox."""
@@ -204,7 +206,7 @@ def test_what_changes_under_a_serving_pair_is_named_and_a_second_rail_costs_noth
         network.pull(RAIL1)
         answer = client.submit(pair.ask)
         with pytest.raises(TimeoutError):
-            answer.result(timeout=SILENCE_SECONDS / 2)
+            answer.result(timeout=BREAK_SECONDS)
         pair.bed.heal()
         assert answer.result() == pair.config.canary.expect
     assert pair.until_ready().epoch == before.epoch
