@@ -192,7 +192,7 @@ Rounds would mostly wait for some settings. These are the rounds', in brackets a
 {haste}.
 An owner's pair takes that much longer where one of them decides. Above all it notices silence, as
 after a loss of power, in 90 s and not in 5, because requests survive a cable that is out for less
-(`tests/pair/test_fabric.py`): the four breaks of a rail below would cost it what they cost the
+(`tests/pair/test_service.py`): the four breaks of a rail below would cost it what they cost the
 plain units. Where memory runs out it ends both engines at its floor, though the program that eats
 the memory is made the kernel's first victim here, and plain engines may outlive it.
 

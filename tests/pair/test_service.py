@@ -6,12 +6,13 @@ Nobody gives a command after the first boot. `make pair-table` does the same wit
 """
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 from waiting import wait_for
 
-from .bed import Host
+from .bed import RAIL1, Host
 from .faults import BY_NAME
 from .measure import measure
 from .side import START_SECONDS
@@ -29,6 +30,8 @@ REPRESENTATIVE = (
     "config_drift",
 )
 """One of each kind; the rest is the table's."""
+BREAK_SECONDS = 2.0
+"""How long a cable is out: links need some seconds more to come back, and the pair has ten."""
 
 pytestmark = pytest.mark.engine
 
@@ -45,6 +48,18 @@ def test_both_hosts_boot_into_service(pair):
         wait_for(lambda rank=rank: pair.unit(rank, "StatusText").startswith("ready"), "its words")
         wait_for(lambda host=host: state(host) == "ready", f"{host.name} to know that both serve")
         assert "ordering cycle" not in host.journal("--boot=0")
+
+
+def test_a_cable_that_is_soon_back_costs_a_request_its_time_and_no_more(pair):
+    before = pair.until_ready()
+    with ThreadPoolExecutor() as client:
+        pair.bed.network.pull(RAIL1)
+        answer = client.submit(pair.ask)
+        with pytest.raises(TimeoutError):
+            answer.result(timeout=BREAK_SECONDS)
+        pair.bed.network.push(RAIL1)
+        assert answer.result() == pair.config.canary.expect
+    assert pair.until_ready().epoch == before.epoch
 
 
 def state(host: Host) -> str:
