@@ -76,7 +76,7 @@ class Client:
 
 
 def measure(side: Side, fault: Fault, serve_seconds: float = SERVE_SECONDS) -> Measurement:
-    """Hurt a serving pair once; it serves again afterwards, by hand if not by itself."""
+    """Hurt a serving pair once; it is whole again afterwards, by hand if not by itself."""
     side.until_serving()
     fault.prepare(side)
     # The right answer comes a little before the last rank knows of it.
@@ -99,9 +99,10 @@ def measure(side: Side, fault: Fault, serve_seconds: float = SERVE_SECONDS) -> M
     left = 0
     if stopped is None and fault.follows != "serve":
         left = sum(Path(f"/proc/{pid}").exists() for pid in engines)
-    if serving is None:
-        if isinstance(side, ServingPair):
-            print(side.evidence(), file=sys.stderr)  # to be explained: the plain side's is known
+    if serving is None and isinstance(side, ServingPair):
+        print(side.evidence(), file=sys.stderr)  # to be explained: the plain side's is known
+    if serving is None or (left and fault.mend is nothing):
+        # What was hurt would be hurt in the next fault, too, which is to be measured alone.
         side.start_anew()
         side.until_serving(START_SECONDS)
     return Measurement(detect, stopped, serving, client.longest, left, said)
