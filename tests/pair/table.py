@@ -194,7 +194,8 @@ An owner's pair takes that much longer where one of them decides. Above all it n
 after a loss of power, in 90 s and not in 5, because requests survive a cable that is out for less
 (`tests/pair/test_service.py`): the four breaks of a rail below would cost it what they cost the
 plain units. Where memory runs out it ends both engines at its floor, though the program that eats
-the memory is made the kernel's first victim here, and plain engines may outlive it.
+the memory is made the kernel's first victim here, and plain engines may outlive it. Without the
+main process of its worker a plain pair serves on (0), by an orphan that no unit knows.
 
 ![What both sides make of the same faults](reliability.svg)
 
