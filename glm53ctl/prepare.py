@@ -36,6 +36,11 @@ _POLL_SECONDS = 0.5
 _VERIFY_SECONDS = 2.0
 
 
+def request_file(paths: Paths) -> Path:
+    """Return the file by which a rank asks for free memory; a path unit waits for it."""
+    return Path(paths.run_dir, REQUEST)
+
+
 # --- applied before the ranks, restored after them -----------------------------------------------
 
 
@@ -143,7 +148,7 @@ def reclaim(config: Config, host: Host = PATIENT) -> str:
     CUDA on GB10 counts the page cache as used. Nothing is dropped when it would not suffice:
     that memory belongs to somebody. Raises UserError then.
     """
-    request = host.path(config.paths.run_dir) / REQUEST
+    request = host.path(str(request_file(config.paths)))
     request.unlink(missing_ok=True)  # first: what is asked for from here on is a new request
     memory = _memory(host)
     need = load_gib(config, memory)
@@ -193,7 +198,7 @@ def _wait_for_free(host: Host, need: float) -> MemoryFacts:
 
 def request_reclaim(config: Config) -> None:
     """Ask for free memory without privileges: glm53-reclaim.path waits for this file."""
-    Path(config.paths.run_dir, REQUEST).touch()
+    request_file(config.paths).touch()
 
 
 # --- commands ------------------------------------------------------------------------------------
@@ -226,6 +231,6 @@ def reclaim_command(config: ConfigOption = None) -> None:
     except UserError:
         # Where the units have it: a request that stays would have systemd start this again at once.
         with contextlib.suppress(OSError):
-            Path(Paths().run_dir, REQUEST).unlink(missing_ok=True)
+            request_file(Paths()).unlink(missing_ok=True)
         raise
     print(reclaim(settings))

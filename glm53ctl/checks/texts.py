@@ -1,10 +1,8 @@
 """Checks of settings as text: unit files, command lines, a recipe's `.env`, a flake's options."""
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from glm53ctl.checks.registry import Node, fail, node_check
 from glm53ctl.config.masks import names_a_secret
@@ -14,6 +12,7 @@ from glm53ctl.config.rules.base import Rule
 from glm53ctl.config.schema import Config
 from glm53ctl.facts.host import known
 from glm53ctl.findings import Finding, Severity
+from glm53ctl.jsontext import json_or_none
 
 LONGEST_START_SECONDS = 3600
 SYSTEMD_START_SECONDS = 90
@@ -24,14 +23,6 @@ TOOL_PARSER, REASONING_PARSER = "glm47", "glm45"
 
 def _named(node: Node, ending: str) -> Iterator[tuple[str, str]]:
     return ((name, text) for name, text in node.facts.texts.items() if name.endswith(ending))
-
-
-def _json(text: str) -> Any:
-    """Return a recorded JSON, None for what is none."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 # --- units ---------------------------------------------------------------------------------------
@@ -119,7 +110,7 @@ def command_line(node: Node) -> Iterator[Finding]:
             where="argv",
         )
     yield from _parsers(options)
-    draft = _json(options.get("--speculative-config", "{}"))
+    draft = json_or_none(options.get("--speculative-config", "{}"))
     if isinstance(draft, dict) and draft.get("attention_backend") == "TRITON_ATTN":
         yield fail(
             "CFG_FORBIDDEN",
@@ -249,7 +240,7 @@ def flake_options(node: Node) -> Iterator[Finding]:
 @node_check("NIX_WHEEL_MISSING")
 def locked_wheels(node: Node) -> Iterator[Finding]:
     """Check that every locked wheel fits the machine."""
-    wheels = _json(node.facts.texts.get("wheels.lock.json", "[]"))
+    wheels = json_or_none(node.facts.texts.get("wheels.lock.json", "[]"))
     for wheel in wheels if isinstance(wheels, list) else ():
         if not isinstance(wheel, dict) or not isinstance(wheel.get("file"), str):
             continue

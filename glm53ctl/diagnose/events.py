@@ -8,6 +8,7 @@ from typing import Any
 from glm53ctl.config.schema import StageLimits
 from glm53ctl.diagnose.diagnosis import Diagnosis, diagnosis
 from glm53ctl.findings import Severity
+from glm53ctl.jsontext import json_or_none
 from glm53ctl.supervise.stages import STALL_CODES, Stage
 
 Record = Mapping[str, Any]
@@ -19,10 +20,7 @@ def parse_records(text: str) -> list[Record]:
     """Read JSON lines; a line that is none, or has no time `t`, is left out."""
     records: list[Record] = []
     for line in text.splitlines():
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
+        record = json_or_none(line)
         if isinstance(record, dict) and _is_time(record.get("t")):
             records.append(record)
     return records

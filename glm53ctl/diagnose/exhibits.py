@@ -1,12 +1,10 @@
 """What a file is, and which reader it is for."""
 
 import io
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
 
 from glm53ctl.diagnose.corroborate import read_mtus, with_memory, with_mtus
 from glm53ctl.diagnose.diagnosis import Diagnosis
@@ -18,6 +16,7 @@ from glm53ctl.diagnose.request import Answer, judge_answer, lint_request
 from glm53ctl.diagnose.stall import judge_start
 from glm53ctl.diagnose.story import clock
 from glm53ctl.findings import Severity
+from glm53ctl.jsontext import json_or_none
 
 _HUB = frozenset({"x-error-code", "x-error-message", "ratelimit"})
 """Headers of the Hub, whose answers are the fetcher's."""
@@ -61,25 +60,18 @@ class _Sorted:
     text: str
 
 
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
 def kind_of(text: str) -> Kind:
     """Return what a file is, from its beginning (a whole file, when it is JSON)."""
     start = text.lstrip()
     if start.startswith("{"):
-        value = _json(start)
+        value = json_or_none(start)
         if isinstance(value, dict):
             if "choices" in value or "error" in value:
                 return Kind.ANSWER
             if "t" in value:
                 return Kind.RECORDS
             return Kind.REQUEST if _REQUEST_FIELDS & value.keys() else Kind.LOG
-        first = _json(start.splitlines()[0])
+        first = json_or_none(start.splitlines()[0])
         return Kind.RECORDS if isinstance(first, dict) and "t" in first else Kind.LOG
     if start.startswith("HTTP/"):
         return Kind.HTTP
@@ -101,7 +93,7 @@ def parse_http(text: str) -> tuple[Answer, dict[str, str]]:
     }
     status = first.split(" ", 2)[1:2]
     code = int(status[0]) if status and re.fullmatch(r"[0-9]{3}", status[0]) else 0
-    parsed = _json(body)
+    parsed = json_or_none(body)
     return Answer(code, parsed if parsed is not None else body.strip()), headers
 
 
@@ -165,8 +157,8 @@ def _of_records(texts: Sequence[_Sorted]) -> list[Diagnosis]:
 
 def _of_requests(texts: Sequence[_Sorted]) -> list[Diagnosis]:
     """Judge requests and answers; an answer is judged with the request beside it."""
-    requests = [_json(one.text) for one in texts if one.kind is Kind.REQUEST]
-    answers = [Answer(200, _json(one.text)) for one in texts if one.kind is Kind.ANSWER]
+    requests = [json_or_none(one.text) for one in texts if one.kind is Kind.REQUEST]
+    answers = [Answer(200, json_or_none(one.text)) for one in texts if one.kind is Kind.ANSWER]
     https = [parse_http(one.text) for one in texts if one.kind is Kind.HTTP]
     answers += [answer for answer, headers in https if not _HUB & headers.keys()]
     findings = [finding for body in requests for finding in lint_request(body)]
