@@ -1,6 +1,7 @@
 """Fixtures of the weights' tests."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,3 +32,11 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 def world(tmp_path: Path, hub: Hub) -> World:
     """A node with nothing on it."""
     return World(tmp_path, hub)
+
+
+@pytest.fixture
+def open_world(hub: Hub) -> Iterator[World]:
+    """A node that other users can reach: tmp_path is closed to them."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o711)
+        yield World(Path(place), hub)

@@ -11,12 +11,10 @@ import signal
 import socketserver
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import pytest
 from hub import Asked, Blob, Fault
@@ -685,97 +683,89 @@ def test_a_real_disk_that_is_full_or_read_only(world, options):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
-def test_a_directory_of_root_is_named_with_the_chown_that_helps(hub):
-    with tempfile.TemporaryDirectory() as place:  # tmp_path is closed to other users
-        Path(place).chmod(0o711)
-        world = World(Path(place), hub)
-        world.fetch()
-        world.file.unlink()
-        code, _, fix = as_service_user(world.fetch).partition(" ")
-        assert code == "CACHE_NOT_WRITABLE"
-        assert "chown -R 990:990" in fix
+def test_a_directory_of_root_is_named_with_the_chown_that_helps(open_world):
+    world = open_world
+    world.fetch()
+    world.file.unlink()
+    code, _, fix = as_service_user(world.fetch).partition(" ")
+    assert code == "CACHE_NOT_WRITABLE"
+    assert "chown -R 990:990" in fix
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
 @pytest.mark.parametrize("closed", ["state", "weights", "state/weights/model.busy", "nothing"])
-def test_what_root_fetched_for_itself_blocks_with_a_reason(hub, closed):
+def test_what_root_fetched_for_itself_blocks_with_a_reason(open_world, closed):
     """With umask 077, the service's user may not read it; with another, it may not write."""
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o711)
-        world = World(Path(place), hub)
-        world.fetch()
-        with only_one(world.weight_set):
-            pass
-        if closed != "nothing":
-            (world.root / closed).chmod(0o600)
+    world = open_world
+    world.fetch()
+    with only_one(world.weight_set):
+        pass
+    if closed != "nothing":
+        (world.root / closed).chmod(0o600)
 
-        def look() -> None:
-            found = verdict(world.config)
-            with contextlib.suppress(UserError):
-                found += verify_set(world.weight_set, world.ears, threading.Event(), quick=True)
-            status_of(world.config)
-            quick_digest(world.weight_set.link)
-            raise UserError(",".join(finding.code for finding in found), "", "")
+    def look() -> None:
+        found = verdict(world.config)
+        with contextlib.suppress(UserError):
+            found += verify_set(world.weight_set, world.ears, threading.Event(), quick=True)
+        status_of(world.config)
+        quick_digest(world.weight_set.link)
+        raise UserError(",".join(finding.code for finding in found), "", "")
 
-        expected = "WEIGHTS_UNREADABLE" if closed in ("state", "weights") else ""
-        assert as_service_user(look).split(",")[0].strip() == expected
+    expected = "WEIGHTS_UNREADABLE" if closed in ("state", "weights") else ""
+    assert as_service_user(look).split(",")[0].strip() == expected
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
-def test_right_files_that_the_service_may_not_read_are_named_and_kept(hub):
+def test_right_files_that_the_service_may_not_read_are_named_and_kept(open_world):
     """As root's `cp` with umask 077 leaves them: good bytes, of which none may be lost."""
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o711)
-        world = World(Path(place), hub)
-        world.weight_set.directory.mkdir(parents=True)
-        lock_set(world.config, world.weight_set)
-        for path in [world.root, *world.root.rglob("*")]:
-            os.chown(path, 990, 990)
-        for name in world.wrong_files():
-            file = world.weight_set.directory / name
-            file.write_bytes(world.hub.repos[(MIRROR, COMMIT)][name].content)
-            file.chmod(0o600)
+    world = open_world
+    world.weight_set.directory.mkdir(parents=True)
+    lock_set(world.config, world.weight_set)
+    for path in [world.root, *world.root.rglob("*")]:
+        os.chown(path, 990, 990)
+    for name in world.wrong_files():
+        file = world.weight_set.directory / name
+        file.write_bytes(world.hub.repos[(MIRROR, COMMIT)][name].content)
+        file.chmod(0o600)
 
-        def verify() -> None:
-            found = verify_set(world.weight_set, world.ears, threading.Event())
-            raise UserError(",".join(sorted({f"{f.code} {f.fix}" for f in found})), "", "")
+    def verify() -> None:
+        found = verify_set(world.weight_set, world.ears, threading.Event())
+        raise UserError(",".join(sorted({f"{f.code} {f.fix}" for f in found})), "", "")
 
-        def fetch_unlocked() -> None:
-            world.weight_set.lock_file.unlink()
-            world.fetch()
+    def fetch_unlocked() -> None:
+        world.weight_set.lock_file.unlink()
+        world.fetch()
 
-        for action in (verify, world.fetch, fetch_unlocked):
-            said = as_service_user(action)
-            assert said.startswith("WEIGHTS_UNREADABLE ")
-            assert "chown" in said
-            assert "DAMAGED" not in said
-        assert world.is_right()
-        assert not world.hub.sent
+    for action in (verify, world.fetch, fetch_unlocked):
+        said = as_service_user(action)
+        assert said.startswith("WEIGHTS_UNREADABLE ")
+        assert "chown" in said
+        assert "DAMAGED" not in said
+    assert world.is_right()
+    assert not world.hub.sent
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
 @pytest.mark.parametrize("what", ["lock", "prune", "switch", "refresh"])
-def test_what_the_user_may_not_change_is_said_and_no_traceback(hub, what):
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o711)
-        world = World(Path(place), hub)
-        world.fetch()
-        with only_one(world.weight_set):
-            pass
-        (world.weight_set.home / ("c" * 40)).mkdir()
-        (world.weight_set.home / ("c" * 40) / "x").write_text("x")
-        if what == "lock":
-            world.weight_set.lock_file.unlink()
-        if what == "switch":
-            world.weight_set.link.unlink()
-        config, stop = world.config, threading.Event()
-        actions = {
-            "lock": lambda: lock_set(config, world.weight_set),
-            "prune": lambda: prune_set(world.weight_set),
-            "switch": lambda: fetch_set(config, world.weight_set, world.ears, stop),
-            "refresh": lambda: fetch_set(config, world.weight_set, world.ears, stop, refresh=True),
-        }
-        assert as_service_user(actions[what]).startswith("CACHE_NOT_WRITABLE ")
+def test_what_the_user_may_not_change_is_said_and_no_traceback(open_world, what):
+    world = open_world
+    world.fetch()
+    with only_one(world.weight_set):
+        pass
+    (world.weight_set.home / ("c" * 40)).mkdir()
+    (world.weight_set.home / ("c" * 40) / "x").write_text("x")
+    if what == "lock":
+        world.weight_set.lock_file.unlink()
+    if what == "switch":
+        world.weight_set.link.unlink()
+    config, stop = world.config, threading.Event()
+    actions = {
+        "lock": lambda: lock_set(config, world.weight_set),
+        "prune": lambda: prune_set(world.weight_set),
+        "switch": lambda: fetch_set(config, world.weight_set, world.ears, stop),
+        "refresh": lambda: fetch_set(config, world.weight_set, world.ears, stop, refresh=True),
+    }
+    assert as_service_user(actions[what]).startswith("CACHE_NOT_WRITABLE ")
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"[]", b'"x"', b"null", b"[" * 100_000])
@@ -825,17 +815,15 @@ def test_a_record_that_cannot_be_written_is_a_reason(world, monkeypatch):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
-def test_a_further_group_of_the_user_that_may_write_is_enough(hub):
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o711)
-        world = World(Path(place), hub)
-        world.weight_set.directory.mkdir(parents=True)
-        world.weight_set.state.mkdir(parents=True)
-        for path in [world.root, *world.root.rglob("*")]:
-            os.chown(path, 0, 991)
-            path.chmod(0o2770)
-        assert as_service_user(world.fetch, groups=[991]) == "nothing"
-        assert world.is_right()
+def test_a_further_group_of_the_user_that_may_write_is_enough(open_world):
+    world = open_world
+    world.weight_set.directory.mkdir(parents=True)
+    world.weight_set.state.mkdir(parents=True)
+    for path in [world.root, *world.root.rglob("*")]:
+        os.chown(path, 0, 991)
+        path.chmod(0o2770)
+    assert as_service_user(world.fetch, groups=[991]) == "nothing"
+    assert world.is_right()
 
 
 def as_service_user(action: Callable[[], object], groups: Sequence[int] = ()) -> str:
