@@ -86,11 +86,12 @@ def _cap(cap_mhz: int, state: Path, host: Host, nvml: Callable[[], Any]) -> str:
     def lock(module: Any, gpu: Any) -> None:
         module.nvmlDeviceSetGpuLockedClocks(gpu, 0, cap_mhz)
 
+    path, boot = state / "clock_cap.json", host.line("/proc/sys/kernel/random/boot_id")
+    record = ClockCap(cap_mhz=cap_mhz, boot_id=boot)
     _with_gpus(nvml, lock)
+    path.write_text(record.model_dump_json())  # by now: looking may fail, and it is to be undone
     seen = _settled_clock(cap_mhz, nvml)
-    boot = host.line("/proc/sys/kernel/random/boot_id")
-    record = ClockCap(cap_mhz=cap_mhz, seen_mhz=seen, boot_id=boot)
-    (state / "clock_cap.json").write_text(record.model_dump_json())
+    path.write_text(record.model_copy(update={"seen_mhz": seen}).model_dump_json())
     if seen > cap_mhz:
         raise _not_held(f"the GPU runs at {seen} MHz after its clock was capped at {cap_mhz}.")
     return f"the GPU's clock is capped at {cap_mhz} MHz ({seen} MHz now)"

@@ -145,6 +145,20 @@ def test_what_a_failed_start_has_set_is_taken_back(machine):
     assert machine.line("/proc/sys/vm/min_free_kbytes") == "67584"
 
 
+def test_a_cap_that_cannot_be_read_back_is_taken_back(machine):
+    blind = machine.nvml()
+
+    def refuse(*_):
+        raise RuntimeError("Unknown Error")
+
+    blind.nvmlDeviceGetClockInfo = refuse
+    with pytest.raises(UserError, match="Unknown Error"):
+        apply(machine, config(**CAP), lambda: blind)
+    assert machine.locked == (0, 2200)
+    list(prepare.restore(Paths(), machine, machine.nvml))
+    assert machine.locked is None
+
+
 def test_what_was_set_is_taken_back_whatever_the_settings_say_now(machine):
     apply(machine, config(**CAP))
     assert list(prepare.restore(Paths(), machine, machine.nvml)) == [
