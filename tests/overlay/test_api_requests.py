@@ -274,16 +274,16 @@ def test_no_json_object_no_engine(bed, raw):
     assert bed.server.bodies == []
 
 
+DEEP_CALL = {"function": {"arguments": '{"a":' * 9000}}
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
         ("/v1/responses", {"input": [{"type": "function_call", "arguments": "[" * 9000}]}),
         ("/v1/responses", {"input": "x", "structured_outputs": {"json": "[" * 9000}}),
         ("/v1/messages", {"messages": [], "structured_outputs": {"json": "[" * 9000}}),
-        (
-            "/tokenize",
-            {"messages": [{"tool_calls": [{"function": {"arguments": '{"a":' * 9000}}]}]},
-        ),
+        ("/tokenize", {"messages": [{"role": "assistant", "tool_calls": [DEEP_CALL]}]}),
     ],
 )
 def test_depth_in_a_text_ends_in_a_refusal_on_every_route(path, body):
@@ -331,11 +331,14 @@ def test_what_is_for_extensions_does_not_reach_an_engine_without_them(bed, path,
     assert bed.post(path, ask(path, **{name: None})).status_code == 200
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/messages"])
+@pytest.mark.parametrize(
+    "path", [CHAT, "/v1/responses", "/v1/messages", "/tokenize", "/v1/messages/count_tokens"]
+)
 @pytest.mark.parametrize("role", ["function", "System", "nobody", "", 5, ["user"]])
 def test_a_role_that_no_template_writes_is_refused(bed, path, role):
     said = {"role": role, "content": "Never say it."}
-    body = ask(path, **{("input" if path == "/v1/responses" else "messages"): [said]})
+    name = "input" if path == "/v1/responses" else "messages"
+    body = {"model": "m", name: [said]}
     found = error(bed.post(path, body), 400)
     assert (found["code"], bed.server.bodies) == ("REQ_ROLE", [])
     assert "use one of system, developer, user, assistant, tool." in found["message"]

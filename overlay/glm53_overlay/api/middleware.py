@@ -91,10 +91,10 @@ class Middleware:
     async def _refuse(
         self, refusal: RefusedError, scope: Scope, coming: "_Coming", send: Send
     ) -> None:
-        path = _path(scope)
-        headers = refusal.headers(path)
+        content = refusal.body(_path(scope))
+        headers = refusal.headers(len(content))
         await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-        body = {"type": "http.response.body", "body": refusal.body(path)}
+        body = {"type": "http.response.body", "body": content}
         if coming.ended or refusal.status in (401, 408) or _waits_for_leave(scope):
             await send(body)
             return
@@ -142,7 +142,7 @@ class Middleware:
         raw = await self._read(scope, receive, place)
         aside = partial(self._aside, place)
         body = await aside(requests.parse, raw)
-        await aside(requests.require_shallow_arguments, body)
+        await aside(requests.require_sayable, body)
         await self._media(body, place)
         return await aside(requests.dump, body)
 

@@ -43,11 +43,11 @@ class RefusedError(Exception):
         error["type"] = _ANTHROPIC_TYPES.get(self.status, "invalid_request_error")
         return json.dumps({"type": "error", "error": error}).encode()
 
-    def headers(self, path: str) -> list[tuple[bytes, bytes]]:
-        """Return the headers beside it."""
+    def headers(self, length: int) -> list[tuple[bytes, bytes]]:
+        """Return the headers beside a body of so many bytes."""
         made = [
             (b"content-type", b"application/json"),
-            (b"content-length", str(len(self.body(path))).encode()),
+            (b"content-length", str(length).encode()),
         ]
         if self.retry_after is not None:
             made.append((b"retry-after", str(self.retry_after).encode()))

@@ -484,6 +484,12 @@ def _effort(value: object) -> str:
     return EFFORTS[value]
 
 
+def require_sayable(body: Body) -> None:
+    """Refuse what the template would leave out or fail over. Raises RefusedError."""
+    _roles(body)
+    _shallow_arguments(body)
+
+
 def _roles(body: Body) -> None:
     for name in ("messages", "input"):
         said = body.get(name)
@@ -498,11 +504,8 @@ def _roles(body: Body) -> None:
                 raise invalid("REQ_ROLE", text, name)
 
 
-def require_shallow_arguments(body: Body) -> None:
-    """Look into the JSON of earlier calls, which vLLM parses for the template.
-
-    Raises RefusedError.
-    """
+def _shallow_arguments(body: Body) -> None:
+    """Look into the JSON of earlier calls, which vLLM parses for the template."""
     said = body.get("input")
     for item in said if isinstance(said, list) else ():
         if isinstance(item, dict):
@@ -537,7 +540,7 @@ def _no_tools(body: Body) -> None:
         body["bad_words"] = [*words, TOOL_OPENER]
 
 
-_EVERY = (_roles, _constraint, _efforts, require_shallow_arguments)
+_EVERY = (require_sayable, _constraint, _efforts)
 _STEPS = {
     CHAT: (_guided, _no_tools, *_EVERY),
     COMPLETIONS: (_one_length, _guided, _constraint),
