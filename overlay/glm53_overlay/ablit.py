@@ -115,8 +115,19 @@ class Edit:
     def close(self) -> None:
         """Raise OverlayError when a layer that was to be edited never came."""
         if missing := sorted(self.wanted - self.done):
-            layers = ", ".join(map(str, missing))
-            raise OverlayError("ABLIT_LAYERS", f"ablit: no o_proj of layer {layers} was loaded.")
+            raise _no_layers(f"no o_proj of layer {', '.join(map(str, missing))} was loaded")
+
+
+def _no_layers(what: str) -> OverlayError:
+    return OverlayError("ABLIT_LAYERS", f"ablit.layers: {what}.")
+
+
+def _drafts_itself() -> bool:
+    """Say whether the model's own MTP block will be loaded, too."""
+    from vllm.config import get_current_vllm_config
+
+    speculative = get_current_vllm_config().speculative_config
+    return speculative is not None and speculative.method == "mtp"
 
 
 def layers_of(settings: AblitSettings, count: int, *, mtp: bool) -> frozenset[int]:
@@ -164,7 +175,10 @@ def _editing(
     def edit_of(model: Any) -> Edit:
         # vLLM calls it once for each run of names below it: shards may bring others in between.
         if not hasattr(model, _EDIT):
-            wanted = layers_of(settings, int(model.config.num_hidden_layers), mtp=mtp)
+            count = int(model.config.num_hidden_layers)
+            wanted = layers_of(settings, count, mtp=mtp)
+            if not (wanted or mtp or _drafts_itself()):
+                raise _no_layers(f"{settings.layers} is beyond the model's {count} layers")
             object.__setattr__(model, _EDIT, Edit(direction, settings.alpha, wanted))
         return getattr(model, _EDIT)
 

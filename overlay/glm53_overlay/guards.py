@@ -11,7 +11,6 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from glm53_overlay.errors import OverlayError
@@ -99,6 +98,10 @@ def _flashinfer(what: str) -> OverlayError:
     )
 
 
+CUDA = "/usr/local/cuda"
+"""Where CUDA's own packages put it."""
+
+
 def require_compilers(environ: Mapping[str, str]) -> None:
     """Raise OverlayError unless nvcc and ninja are there.
 
@@ -106,14 +109,21 @@ def require_compilers(environ: Mapping[str, str]) -> None:
     attention backend, and says something else.
     """
     path = environ.get("PATH", "")
-    home = environ.get("CUDA_HOME")
-    nvcc = Path(home) / "bin/nvcc" if home else None
-    if not (nvcc and nvcc.exists()) and shutil.which("nvcc", path=path) is None:
+    if not _nvcc(environ, path):
         raise OverlayError(
-            "GUARD_COMPILER", "There is no nvcc in CUDA_HOME/bin or PATH: FlashInfer needs it."
+            "GUARD_COMPILER",
+            "There is no nvcc where FlashInfer looks: in bin below CUDA_HOME or CUDA_PATH if one "
+            f"is set, else in PATH or {CUDA}/bin.",
         )
     if shutil.which("ninja", path=path) is None:
         raise OverlayError("GUARD_COMPILER", "There is no ninja in PATH: FlashInfer needs it.")
+
+
+def _nvcc(environ: Mapping[str, str], path: str) -> str | None:
+    """Return the one nvcc that FlashInfer and vLLM would take."""
+    home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
+    found = None if home else shutil.which("nvcc", path=path)
+    return found or shutil.which("nvcc", path=f"{home or CUDA}/bin")
 
 
 def require_cuda(version: str | None) -> None:

@@ -19,9 +19,11 @@ def register() -> None:
     contract.require_kept()
     guards.before_loading(current_platform)
 
+    from glm53_overlay.exl3 import native
     from glm53_overlay.exl3.config import NAME, Exl3Config
 
     register_quantization_config(NAME)(Exl3Config)
+    native.install(NAME)
 
     wanted = settings.load()
     template.install(wanted.api)

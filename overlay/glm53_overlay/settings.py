@@ -4,19 +4,22 @@ vLLM has no flags for these. Every process of the engine reads the same value; a
 left out has the default below, and a part that this overlay does not know is an error.
 """
 
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import field
+from typing import Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from glm53_overlay.errors import OverlayError
 
 VARIABLE = "GLM53_OVERLAY"
 MIB = 1 << 20
+_STRICT = ConfigDict(extra="forbid", strict=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class MediaSettings:
     """What prompts may carry besides text. Sizes are of the decoded bytes."""
 
@@ -33,7 +36,7 @@ class MediaSettings:
     domains: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class ApiSettings:
     """How the API behaves where vLLM's differs from what clients were promised."""
 
@@ -48,7 +51,7 @@ class ApiSettings:
     media: MediaSettings = field(default_factory=MediaSettings)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class AblitSettings:
     """Which direction is taken out of which layers, and how strongly."""
 
@@ -59,7 +62,7 @@ class AblitSettings:
     hidden_size: int = 4096
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Settings:
     """All of it."""
 
@@ -70,41 +73,15 @@ class Settings:
     ablit: AblitSettings | None = None
 
 
-_PARTS = {"api": ApiSettings, "ablit": AblitSettings, "media": MediaSettings}
-
-
 def load(environ: Mapping[str, str] = os.environ) -> Settings:
     """Read the settings. Raises OverlayError OVERLAY_SETTINGS for what this overlay cannot mean."""
-    text = environ.get(VARIABLE, "{}")
     try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise OverlayError("OVERLAY_SETTINGS", f"{VARIABLE} is no JSON: {error}.") from None
-    made = _made(Settings, data, "")
-    assert isinstance(made, Settings)  # noqa: S101 - for the type checker
-    return made
-
-
-def _made(kind: type, data: Any, path: str) -> Any:
-    if not isinstance(data, dict):
-        raise OverlayError("OVERLAY_SETTINGS", f"{VARIABLE}: {path or 'it'} is no object.")
-    known = {one.name for one in fields(kind)}
-    if unknown := sorted(data.keys() - known):
-        names = ", ".join(path + name for name in unknown)
+        return TypeAdapter(Settings).validate_json(environ.get(VARIABLE, "{}"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "it"
         raise OverlayError(
             "OVERLAY_SETTINGS",
-            f"{VARIABLE}: this overlay does not know {names}. Install the overlay that belongs to "
-            "this glm53ctl.",
-        )
-    values = {
-        name: _made(_PARTS[name], value, f"{path}{name}.")
-        if name in _PARTS and value is not None
-        else tuple(value)
-        if isinstance(value, list)
-        else value
-        for name, value in data.items()
-    }
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise OverlayError("OVERLAY_SETTINGS", f"{VARIABLE}: {path or 'it'}: {error}.") from None
+            f"{VARIABLE}: {where}: {first['msg']}. Install the overlay that belongs to this "
+            "glm53ctl.",
+        ) from None

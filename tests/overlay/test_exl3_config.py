@@ -1,12 +1,14 @@
 """Which checkpoints are read, and which layers of them are EXL3."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
 from vllm_model import load, vllm_config
 
 from glm53_overlay.errors import OverlayError
+from glm53_overlay.exl3 import method
 from glm53_overlay.exl3.config import Exl3Config
 from glm53_overlay.exl3.method import Exl3MoEMethod
 from glm53_overlay.exl3.tiny import QUANTIZATION
@@ -111,3 +113,33 @@ def test_a_layer_of_vllm_computes_what_its_dense_twin_computes(tiny_glm4):
             inner = swiglu(gate @ x[token], up @ x[token], 0.0)
             wanted[token] += weights[token, choice] * (down @ inner)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({}, None),
+        ({"use_ep": True}, "expert parallelism"),
+        ({"has_bias": True}, "biases"),
+        ({"apply_router_weight_on_input": True}, "router weights on the input"),
+        ({"activation": SimpleNamespace(value="gelu")}, "the activation gelu"),
+        ({"swiglu_alpha": 1.7}, "a scaled or shifted SwiGLU"),
+        ({"swiglu_beta": 1.0}, "a scaled or shifted SwiGLU"),
+    ],
+)
+def test_a_layer_that_wants_more_is_refused(change, what):
+    facts = {
+        "layer_name": "model.layers.3.mlp.experts",
+        "use_ep": False,
+        "has_bias": False,
+        "apply_router_weight_on_input": False,
+        "activation": SimpleNamespace(value="silu"),
+        "swiglu_alpha": None,
+        "swiglu_beta": None,
+    }
+    layer = SimpleNamespace(**facts | change)
+    if what is None:
+        method._require_supported(layer, layer)
+        return
+    with pytest.raises(OverlayError, match=f"EXL3_LAYER: model.layers.3.mlp.experts.* {what}"):
+        method._require_supported(layer, layer)

@@ -1,7 +1,7 @@
 """A broken checkpoint is refused while vLLM loads it, by layer, expert and tensor."""
 
 import pytest
-from corruptions import CORRUPTIONS, MTP_LAYER, corrupt, refusal
+from corruptions import CORRUPTIONS, MTP_LAYER, Corruption, corrupt, refusal
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
@@ -30,3 +30,23 @@ def test_all_twelve_tensors_of_an_expert_are_missed(tiny_glm4, tmp_path):
     corrupt(tiny_glm4 / "exl3", tmp_path / "broken", corruption)
     said = refusal(tmp_path / "broken", draft=False)
     assert "expert 5, gate_proj.trellis is missing, and so are 11 more of 96" in said
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        (("layers.1.self_attn.o_proj.weight",), "self_attn.o_proj.weight (vLLM's name) is missing"),
+        (("lm_head.weight", "model.norm.weight"), "in the checkpoint, and so are 1 more."),
+    ],
+)
+def test_a_native_tensor_that_is_missing_is_told(gone, said, tiny_glm4, tmp_path):
+    """vLLM looks for them only in models that are not quantised."""
+
+    def remove_native(tensors, _):
+        for name in [name for name in tensors if name.endswith(gone)]:
+            del tensors[name]
+
+    corrupt(tiny_glm4 / "exl3", tmp_path / "broken", Corruption("", remove_native, ""))
+    found = refusal(tmp_path / "broken", draft=False)
+    assert found.startswith("EXL3_MISSING: ")
+    assert said in found

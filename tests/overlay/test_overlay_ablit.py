@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -183,6 +184,22 @@ def test_the_weights_of_a_model_may_come_in_runs(direction, monkeypatch, layers)
     else:  # also where a loader fills the model some other way
         with pytest.raises(OverlayError, match="layer 2 " if layers else "layer 1, 2, 3 "):
             ablit._closing(load_model)()
+
+
+@pytest.mark.parametrize("method", [None, "dflash", "mtp"])
+def test_layers_behind_the_model_are_those_of_its_own_draft(direction, monkeypatch, method):
+    config = SimpleNamespace(speculative_config=method and SimpleNamespace(method=method))
+    monkeypatch.setattr("vllm.config.get_current_vllm_config", lambda: config)
+    settings = wanted(direction, layers="4-4")
+    unit = ablit.read_direction(settings)
+    monkeypatch.setattr(
+        Layers, "load_weights", ablit._editing(Layers.load_weights, settings, unit, mtp=False)
+    )
+    if method == "mtp":
+        assert Layers().load_weights([("norm.weight", weight())]) == {"norm.weight"}
+        return
+    with pytest.raises(OverlayError, match=r"ABLIT_LAYERS: .* 4-4 is beyond"):
+        Layers().load_weights([("norm.weight", weight())])
 
 
 def test_an_engine_without_the_model_is_refused(direction, monkeypatch):

@@ -56,16 +56,20 @@ def program(folder, name):
     return folder
 
 
-def test_compilers(tmp_path):
+def test_compilers(tmp_path, monkeypatch):
+    monkeypatch.setattr(guards, "CUDA", str(tmp_path / "none"))
     home = program(tmp_path / "cuda/bin", "nvcc").parent
     path = program(tmp_path / "bin", "ninja")
-    guards.require_compilers({"CUDA_HOME": str(home), "PATH": str(path)})
-    guards.require_compilers({"PATH": f"{home}/bin:{path}"})
+    for found in ({"CUDA_HOME": f"{home}"}, {"CUDA_PATH": f"{home}"}, {"PATH": f"{home}/bin"}):
+        guards.require_compilers({**found, "PATH": f"{found.get('PATH', '')}:{path}"})
     assert "nvcc" in refused("GUARD_COMPILER", guards.require_compilers, {"PATH": str(path)})
-    wrong = {"CUDA_HOME": str(tmp_path), "PATH": ""}
+    # A home that is set is the only place where FlashInfer looks.
+    wrong = {"CUDA_HOME": str(tmp_path), "PATH": f"{home}/bin:{path}"}
     assert "nvcc" in refused("GUARD_COMPILER", guards.require_compilers, wrong)
     alone = {"PATH": f"{home}/bin"}
     assert "ninja" in refused("GUARD_COMPILER", guards.require_compilers, alone)
+    monkeypatch.setattr(guards, "CUDA", str(home))
+    guards.require_compilers({"PATH": str(path)})
 
 
 @pytest.mark.parametrize("version", [None, "12.8"])

@@ -27,8 +27,28 @@ def test_parts_that_are_left_out_have_their_defaults():
 
 @pytest.mark.parametrize(
     "value",
-    ["{", "[]", {"other": 1}, {"api": 1}, {"api": {"media": {"x": 1}}}, {"ablit": {"alpha": 1}}],
+    [
+        "{",
+        "[]",
+        {"other": 1},
+        {"api": 1},
+        {"api": {"media": {"x": 1}}},
+        {"api": {"media": None}},
+        {"api": {"window": "5"}},
+        {"api": {"template": "appliances"}},
+        {"api": {"reasoning_field": "x"}},
+        {"ablit": {"alpha": 1}},
+        {"dense": None},
+        {"dense": {"kda": 8}},
+        {"nope": "pad567"},
+        {"suppress_stops": "false"},
+    ],
 )
 def test_what_it_cannot_mean_ends_the_start(value):
     with pytest.raises(OverlayError, match="OVERLAY_SETTINGS"):
         of(value)
+
+
+def test_the_refusal_says_where():
+    with pytest.raises(OverlayError, match=r"GLM53_OVERLAY: api\.media\.x: Unexpected keyword"):
+        of({"api": {"media": {"x": 1}}})

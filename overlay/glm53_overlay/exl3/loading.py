@@ -45,8 +45,6 @@ class ExpertLoader:
     what it must be, naming layer, expert and tensor.
     """
 
-    supports_moe_loading = True  # vLLM's models ask for this before they pass expert_id
-
     def __init__(
         self, layer: str, experts: int, wholes: dict[str, Spec], rank: int, ranks: int
     ) -> None:
