@@ -11,6 +11,7 @@ Exit status 1 when something that must hold does not.
 import contextlib
 import json
 import os
+import re
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -45,13 +46,16 @@ rounds to BF16 everywhere beside, and what is added up in another order may roun
 
 EXPECTED = "expected"
 """The step that computes the logits of each mode without vLLM."""
-STEPS = (*RUNS, EXPECTED)
+BROKEN = "broken"
+"""The step that starts an engine without one of the checkpoint's native tensors."""
+GONE = "layers.1.self_attn.o_proj.weight"
+STEPS = (*RUNS, EXPECTED, BROKEN)
 
 
 def configured(root: Path, engine: Path, name: str) -> Config:
     """Return the configuration of a start, written below `root`."""
-    checkpoint, changes = RUNS[name]
-    values = sitting.settings(root, engine, checkpoint, list(RUNS).index(name), **changes)
+    checkpoint, changes = RUNS.get(name, (name, {}))
+    values = sitting.settings(root, engine, checkpoint, STEPS.index(name), **changes)
     values["paths"] = {"state_dir": str(root / "state"), "run_dir": str(root / "run")}
     return sitting.read(root / f"{name}.yaml", values)
 
@@ -64,6 +68,16 @@ def expect(root: Path) -> dict[str, Any]:
     return {
         "logits": {mode: sitting.packed(each) for mode, each in zip(MODES, answers, strict=True)}
     }
+
+
+def refuse(root: Path, engine: Path) -> dict[str, Any]:
+    """Start an engine whose checkpoint lacks GONE, and return the overlay's refusal, if any."""
+    sitting.leave_out(root / "exl3", root / BROKEN, GONE)
+    server = Server(configured(root, engine, BROKEN), root / f"{BROKEN}.log")
+    with contextlib.suppress(SystemExit), sitting.starting(root), server:
+        return {"refusal": ""}
+    found = re.search(r"EXL3_MISSING: .*", server.log.read_text(errors="replace"))
+    return {"refusal": found[0] if found else server.tail()}
 
 
 def serve(root: Path, engine: Path, name: str) -> dict[str, Any]:
@@ -95,7 +109,9 @@ def serve(root: Path, engine: Path, name: str) -> dict[str, Any]:
 
 def do(root: Path, engine: Path, name: str) -> dict[str, Any]:
     """Do one step by its name."""
-    return expect(root) if name == EXPECTED else serve(root, engine, name)
+    if name == EXPECTED:
+        return expect(root)
+    return refuse(root, engine) if name == BROKEN else serve(root, engine, name)
 
 
 def prepare(root: Path, engine: Path, sources: Path) -> dict[str, Any]:
@@ -178,6 +194,8 @@ def result(done: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "exl3_equals_dense": twin.equal and twin.worst <= sitting.WITHIN,
         "dflash2_lossless": pairs["dflash2"].equal and done["dflash2"]["drafted"] > 0,
         "mtp_lossless": pairs["mtp"].equal and done["mtp"]["drafted"] > 0,
+        "missing_refused": GONE in done[BROKEN]["refusal"],
+        "refusal": done[BROKEN]["refusal"],
         "graphs": all(run["graphs"] for run in runs.values()),
         "prefix_hit": base["prefix_hit"],
         "dense": {name: mode(name) for name in MODES},
@@ -194,7 +212,14 @@ def result(done: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def failed(found: dict[str, Any]) -> list[str]:
     """Return what must hold and does not."""
-    must = ("exl3_equals_dense", "dflash2_lossless", "mtp_lossless", "graphs", "prefix_hit")
+    must = (
+        "exl3_equals_dense",
+        "dflash2_lossless",
+        "mtp_lossless",
+        "missing_refused",
+        "graphs",
+        "prefix_hit",
+    )
     wrong = [name for name in must if not found[name]]
     dense = found["dense"]
     for name in ("fp8", "q4"):

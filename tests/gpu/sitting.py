@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -228,6 +229,17 @@ def make_checkpoints(root: Path, layout: str, device: str) -> None:
     make_model(root / "tokenizer")
     tiny.write(root, layout, root / "tokenizer", device=device)
     draft.write(root / "draft", root / "exl3")
+
+
+def leave_out(checkpoint: Path, copy: Path, end: str) -> None:
+    """Write a copy of a checkpoint without the one tensor whose name ends so."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(checkpoint, copy, ignore=shutil.ignore_patterns("*.safetensors"))
+    tensors = load_file(checkpoint / "model.safetensors")
+    (gone,) = [name for name in tensors if name.endswith(end)]
+    del tensors[gone]
+    save_file(tensors, copy / "model.safetensors", {"format": "pt"})
 
 
 def settings(root: Path, engine: Path, name: str, place: int, /, **changes: Any) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def configured(
     if not token.exists():
         token.touch(mode=0o600)
         token.write_text(secrets.token_hex(32) + "\n")
-    place = len(single.RUNS) + ALL.index(name)
+    place = len(single.STEPS) + ALL.index(name)
     values = sitting.settings(root, engine, "exl3", place, **changes)
     values["nodes"] = [{"name": f"gpu-{rank}", "address": "127.0.0.1"} for rank in range(ranks)]
     values["engine"]["extra_env"] |= LINKS[link]

@@ -161,13 +161,15 @@ def runs(**changes):
     }
     made = {name: one | lighter.get(name, {}) for name in engine.RUNS}
     made["expected"] = {"logits": {"bf16": one["logits"], "fp8": as_expected, "q4": as_expected}}
+    made["broken"] = {"refusal": "EXL3_MISSING: model.layers.1.self_attn.o_proj.weight is missing"}
     return {name: run | changes.get(name, {}) for name, run in made.items()}
 
 
 def test_a_good_sitting_has_the_named_keys_and_passes():
     found = engine.result(runs(dense_q4={"step_ms": 3.0}))
     assert engine.failed(found) == []
-    for key in ("exl3_equals_dense", "dflash2_lossless", "mtp_lossless", "graphs", "prefix_hit"):
+    same = ("exl3_equals_dense", "dflash2_lossless", "mtp_lossless")
+    for key in (*same, "missing_refused", "graphs", "prefix_hit"):
         assert found[key] is True
     assert set(found["dense"]) == {"bf16", "fp8", "q4"}
     assert found["dense"]["q4"] == {
@@ -194,6 +196,7 @@ GARBAGE = sitting.packed([answer(("c", {"a": -5.0, "b": -3.0, "c": -0.1}))])
         ({"mtp": {"answers": OTHER}}, "mtp_lossless"),
         ({"mtp": {"graphs": False}}, "graphs"),
         ({"exl3": {"prefix_hit": False}}, "prefix_hit"),
+        ({"broken": {"refusal": ""}}, "missing_refused"),
         ({"dense_q4": {"weight_gib": 3.5}}, "weights of the dense modes"),
         ({"dense_q4": {"logits": GARBAGE}}, "logits of q4"),
         ({"dense_fp8": {"logits": GARBAGE}}, "logits of fp8"),
