@@ -101,7 +101,10 @@ _PROMPT_KEYS = (
 
 # --- secrets -------------------------------------------------------------------------------------
 
-_PREFIXES = ("sk-", "hf_", "ghp_", "gho_", "github_pat_", "glpat-", "xox")
+_PREFIXES = (
+    *("sk-", "hf_", "nvapi-", "glpat-", "xox"),
+    *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+)
 _TOKEN = _split(rf"(?<![A-Za-z0-9])(?:{_any_of(_PREFIXES)})~[\w\0-]{{4,}}")
 _ENDS = r"\s\"',;&})\]\\"
 """What ends a value without quotes, unless the value goes on behind it."""
@@ -110,10 +113,16 @@ _UNIT = (
     rf"[,;&](?=[^{_ENDS}\0])(?![\w-]+[\"']?\s*[=:]))"
 )
 _SCHEMES = ("bearer", "basic", "token", "digest", "apikey", "key")
+_HEADERS = ("bearer", "authorization", "api-key", "api_key", "api key:", "cookie:")
 _HEADER = _split(
-    rf"(?i:{_any_of(('bearer', 'authorization', 'api-key', 'api_key'))})[\"']?[\s\0]*[:=,]*"
+    rf"(?i:{_any_of(_HEADERS)})[\"']?[\s\0]*[:=,]*"
     rf"(?:[\s\[(\0]|[bru]?[\"']|(?i:{_any_of(_SCHEMES)})\s)*(?<![\w-])(?P<secret>{_UNIT}{{3,}})"
 )
+_OPTION = re.compile(
+    r"--[\w\0-]*(?i:token|secret|passw(?:or)?d|passphrase|api-?key|credentials?)[\"']?(?:[\s\0]|,)+"
+    rf"[\"']?(?P<secret>(?!-){_UNIT}{{2,}})"
+)
+"""A command line's option with its value behind it, also as a list of words."""
 _NAMED = re.compile(
     r"(?<!\w)(?P<name>[A-Za-z_][\w\0-]*)(?P<quote>[\"'])?\s*(?P<sign>[=:])[=>]*"
     r"(?P<open>(?:[\s\0\[(]|'(?=[\[(]+\")|\"(?=[\[(]+')|[A-Za-z.]{2,}\((?=[\"'])|[bru](?=[\"']))*)"
@@ -140,7 +149,7 @@ def _find_secrets(view: _View, known: Iterable[str] = ()) -> Iterator[Piece]:
             yield view.span(*found.span()), NOT_SHOWN
     for found in _TOKEN.finditer(view.text):
         yield view.span(*found.span()), NOT_SHOWN
-    for pattern in (_HEADER, _USERINFO):
+    for pattern in (_HEADER, _OPTION, _USERINFO):
         for found in pattern.finditer(view.text):
             if not _NO_SECRET.fullmatch(found["secret"]):
                 yield view.span(*found.span("secret")), NOT_SHOWN

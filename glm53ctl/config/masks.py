@@ -5,13 +5,15 @@ import re
 
 from pydantic import JsonValue
 
-_SECRET_NAME = re.compile(r"(TOKEN|SECRET|PASSW(OR)?D|API_?KEY|CREDENTIAL)(_FILE)?$", re.IGNORECASE)
+_SECRET_NAME = re.compile(  # `tokens` are counted
+    r"(TOKEN|(SECRET|PASSW(OR)?D|API_?KEY|CREDENTIAL)S?)(_FILE)?$", re.IGNORECASE
+)
 MORE_SECRET_NAMES = re.compile(
     r"PASSPHRASE$|(SECRET|ACCESS|PRIVATE|SIGNING|ENCRYPTION|MASTER|AUTH)_?KEY$", re.IGNORECASE
 )
 """Beside those of a configuration (`names_a_secret`), what other programs call theirs."""
 KEY_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*_KEY")
-_SECRET_VALUE = re.compile(r"(sk-|hf_|ghp_|gho_|github_pat_|Bearer )")
+_SECRET_VALUE = re.compile(r"(sk-|hf_|nvapi-|glpat-|gh[pousr]_|github_pat_|Bearer )")
 _HIDDEN_PATHS = ("engine.extra_env", "engine.extra_args")
 _LONGEST = 60
 
