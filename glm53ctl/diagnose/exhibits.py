@@ -106,7 +106,9 @@ def explain(exhibits: Sequence[Exhibit], now: str | None = None) -> list[Diagnos
     reader = LogReader()
     texts: list[_Sorted] = []
     for exhibit in exhibits:
-        beginning = exhibit.stream.read(LARGEST_TEXT if _is_json(exhibit) else 4096)
+        beginning = exhibit.stream.read(4096)
+        if _is_json(exhibit) or beginning.lstrip().startswith(b"{"):  # is known by its end
+            beginning += exhibit.stream.read(LARGEST_TEXT)
         text = beginning.decode("utf-8", errors="replace")
         kind = exhibit.kind or kind_of(text)
         if kind is Kind.LOG:
@@ -158,7 +160,7 @@ def _of_records(texts: Sequence[_Sorted]) -> list[Diagnosis]:
 def _of_requests(texts: Sequence[_Sorted]) -> list[Diagnosis]:
     """Judge requests and answers; an answer is judged with the request beside it."""
     requests = [json_or_none(one.text) for one in texts if one.kind is Kind.REQUEST]
-    answers = [Answer(200, json_or_none(one.text)) for one in texts if one.kind is Kind.ANSWER]
+    answers = [_answer(json_or_none(one.text)) for one in texts if one.kind is Kind.ANSWER]
     https = [parse_http(one.text) for one in texts if one.kind is Kind.HTTP]
     answers += [answer for answer, headers in https if not _HUB & headers.keys()]
     findings = [finding for body in requests for finding in lint_request(body)]
@@ -166,3 +168,12 @@ def _of_requests(texts: Sequence[_Sorted]) -> list[Diagnosis]:
     if told:  # what came back says more than that the request was well formed
         findings = [one for one in findings if one.code != "REQ_OK"] + told
     return [Diagnosis(finding) for finding in findings]
+
+
+def _answer(body: object) -> Answer:
+    """Return a body that came without its head; an error's own code stands for the status."""
+    error = body.get("error") if isinstance(body, dict) else None
+    if not error:
+        return Answer(200, body)
+    code = error.get("code") if isinstance(error, dict) else None
+    return Answer(code if isinstance(code, int) and 400 <= code < 600 else 400, body)

@@ -1,6 +1,7 @@
 """Logs: the signatures at work."""
 
 import io
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -11,6 +12,7 @@ from glm53ctl.diagnose.signature import Confidence, Signature, fill, groups_of
 from glm53ctl.diagnose.story import MILESTONES, PROGRESS, Story
 from glm53ctl.diagnose.table import SIGNATURES
 from glm53ctl.findings import Finding, Severity
+from glm53ctl.redact import without_secrets
 from glm53ctl.supervise.stages import Stage
 
 EVIDENCE_LINES = 3
@@ -41,9 +43,11 @@ class _Seen:
         whole = not signature.needs_also or len(self.further) == len(signature.further)
         return self.main and whole
 
-    def add(self, line: str, groups: dict[str, str]) -> None:
-        """Take a line; what the first one said stays."""
-        self.groups = {**groups, **self.groups}
+    def add(self, line: str, pattern: re.Pattern[str]) -> None:
+        """Take a line that fits a pattern, without its secrets; what the first one said stays."""
+        found = pattern.search(without_secrets(line)) or pattern.search(line)
+        groups = groups_of(found) if found else {}
+        self.groups = {n: without_secrets(v) for n, v in groups.items()} | self.groups
         shown = redacted(line)
         if len(self.evidence) < EVIDENCE_LINES and shown not in self.evidence:
             self.evidence.append(shown)
@@ -92,9 +96,9 @@ class LogReader:
             signature = SIGNATURES[place]
             seen = self._seen.setdefault(place, _Seen())
             for number, pattern in enumerate(signature.further):
-                if found := pattern.search(line):
+                if pattern.search(line):
                     seen.further.add(number)
-                    seen.add(line, groups_of(found))
+                    seen.add(line, pattern)
             if claimed or (signature.stages and stage and stage not in signature.stages):
                 continue
             found = signature.main.search(line)
@@ -104,7 +108,7 @@ class LogReader:
                 seen.main = True
                 seen.log = seen.log or name
                 seen.stage = seen.stage or stage
-                seen.add(line, groups_of(found))
+                seen.add(line, signature.main)
 
     def diagnoses(self) -> list[Diagnosis]:
         """Return what the logs betray, the likeliest cause first."""

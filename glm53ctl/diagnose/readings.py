@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -56,7 +57,7 @@ def judge_serving(readings: Sequence[Reading]) -> Diagnosis | None:
     if all(one.running == 0 for one in readings):
         return diagnosis("IDLE", Severity.OK, "no request is running.")
     seconds = last.t - first.t
-    watts = [value for one in readings for value in one.watts]
+    watts = [value for one in readings for value in one.watts if math.isfinite(value)]
     frozen = all(
         (one.generated, one.prompted) == (first.generated, first.prompted) for one in readings
     )
@@ -69,7 +70,16 @@ def judge_serving(readings: Sequence[Reading]) -> Diagnosis | None:
             f"{max(watts):.0f} W: the ranks wait for each other.",
             "Stop both ranks, then start both; one alone cannot rejoin.",
         )
+    if frozen and always and seconds > 0 and not watts:
+        return diagnosis(
+            "ENGINE_WEDGED",
+            Severity.WARN,
+            f"requests are running and no token was counted for {seconds:.0f} s; without the GPUs' "
+            "power, a long prefill looks like ranks that wait for each other.",
+            "Look again in some minutes: a prefill ends.",
+        )
     if frozen or last.generated - first.generated < seconds:
-        said = f"requests are running at {max(watts, default=0):.0f} W: a long prefill is work."
+        drawn = f" at {max(watts):.0f} W" if watts else ""
+        said = f"requests are running{drawn}: a long prefill is work."
         return diagnosis("PREFILL_BUSY", Severity.OK, said)
     return diagnosis("ENGINE_BUSY", Severity.OK, "requests are running and tokens are counted.")

@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeGuard
 
 from glm53ctl.findings import Finding, Severity
+from glm53ctl.redact import without_secrets
 
 TEMPLATE_EFFORTS = ("low", "high", "max")
 """Values of `reasoning_effort` that the model's template knows; it takes any other for max."""
@@ -19,6 +20,8 @@ EFFORTS = ("none", *TEMPLATE_EFFORTS)
 LOOKS_REPEATED = 16
 """Characters from which one and the same character is no text."""
 
+_LONGEST = 2000
+"""Characters of an error's message that are looked at."""
 _IGNORED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _MARKUP = re.compile(r"<tool_call>|<arg_key>|<arg_value>")
 _STRAY = re.compile(r"</?\w+>")
@@ -135,7 +138,7 @@ def judge_answer(answer: Answer, body: object = None) -> list[Finding]:
 
 
 def _refusal(answer: Answer) -> Finding:
-    text, status = _message(answer.body), answer.status
+    text, status = without_secrets(_message(answer.body)[:_LONGEST]), answer.status
     if found := _WINDOW.search(text):
         window = found[1] or found[2]
         return _say(
@@ -182,13 +185,14 @@ def _choice(
     message = _object(choice.get("message"))
     content = message.get("content") or choice.get("text") or ""
     field = next((name for name in ("reasoning", "reasoning_content") if message.get(name)), "")
+    repeats = [one for one in (content, message.get(field)) if _degenerate(one)]
     calls = message.get("tool_calls") or []
     ended = choice.get("finish_reason")
-    if isinstance(content, str) and _degenerate(content):
+    if repeats:
         yield _say(
             "OUTPUT_DEGENERATE",
             Severity.FAIL,
-            f"the answer repeats {content.strip()[:4]!r} instead of text.",
+            f"the answer repeats {repeats[0].strip()[:4]!r} instead of text.",
             "Start the pair again; if it comes back, verify the weights on both nodes.",
         )
     elif not content and field and ended == "length":
@@ -228,8 +232,8 @@ def _choice(
             )
 
 
-def _degenerate(text: str) -> bool:
+def _degenerate(text: object) -> TypeGuard[str]:
     """Say whether a text is one short piece over and over."""
-    bare = text.strip()
+    bare = text.strip() if isinstance(text, str) else ""
     found = _CYCLE.match(bare)
     return bool(found and found.end() >= max(LOOKS_REPEATED, len(bare) - 4))

@@ -10,6 +10,7 @@ TABLE = (
         r"No valid attention backend found.*?kv_cache_dtype=(?P<kv>\w+)",
         "no attention kernel takes kv_cache_dtype {kv}: sparse MLA on GB10 works with fp8 only.",
         "Set kv.dtype to fp8.",
+        when=lambda found: not found["kv"].startswith("fp8"),
     ),
     Signature(
         "CFG_TOOL_PARSER",

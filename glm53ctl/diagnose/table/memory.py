@@ -38,19 +38,30 @@ TABLE = (
         "MEM_HOST_OOM",
         ("oom-kill:constraint=CONSTRAINT_NONE", "Out of memory: Killed process"),
         r"oom-kill:constraint=(?P<constraint>CONSTRAINT_NONE).*?"
-        r"(?:task_memcg=\S*?(?P<unit>[\w@.-]+\.service)\S*?,)?task=(?P<task>[^,]+),pid=(?P<pid>\d+)",
-        "the kernel ran out of host memory ({constraint}) and killed {task} (pid {pid})< of {unit}>"
-        "<, which held {shmem_gib} GiB of shared memory>.",
+        r"(?:task_memcg=\S*?(?P<unit>[\w@.-]+\.service)\S*?,)?task=(?P<task>[^,]+),pid=(?P<pid>\d+)|"
+        r"Out of memory: Killed process (?P<pid_>\d+) \((?P<task_>[^)]+)\)",
+        "the kernel ran out of host memory< ({constraint})> and killed {task} (pid {pid})"
+        "< of {unit}><, which held {shmem_gib} GiB of shared memory>.",
         "Leave more memory to the host: a smaller kv.bytes, fewer or smaller media; wait until "
         "memory has come back before the next start.",
         also=(r"Out of memory: Killed process .*shmem-rss:(?P<shmem_kb>\d+)kB",),
     ),
     Signature(
         "MEM_CGROUP_LIMIT",
-        ("oom-kill:constraint=CONSTRAINT_MEMCG",),
-        r"oom-kill:constraint=CONSTRAINT_MEMCG.*?oom_memcg=(?P<group>[^,]+).*task=(?P<task>[^,]+)",
-        "{task} was killed by the memory limit of its control group ({group}), not by the host.",
+        ("oom-kill:constraint=CONSTRAINT_MEMCG", "Memory cgroup out of memory: Killed process"),
+        r"oom-kill:constraint=CONSTRAINT_MEMCG.*?oom_memcg=(?P<group>[^,]+).*task=(?P<task>[^,]+)|"
+        r"Memory cgroup out of memory: Killed process \d+ \((?P<task_>[^)]+)\)",
+        "{task} was killed by the memory limit of its control group< ({group})>, not by the host.",
         "Remove MemoryMax from that unit: the supervisor's memory floor guards the host.",
+    ),
+    Signature(
+        "MEM_HOST_OOM",
+        ("killed by the OOM killer", "result 'oom-kill'"),
+        r"(?P<unit>[\w@.-]+\.service): (?:A process of this unit has been killed by the OOM killer|"
+        r"Failed with result 'oom-kill')",
+        "the kernel killed a process of {unit} because memory ran out.",
+        "`journalctl -k` says whose memory it was: the host's, or what a limit of the unit leaves.",
+        confidence=Confidence.SYMPTOM,
     ),
     Signature(
         "MEM_FRAGMENTED",

@@ -24,17 +24,26 @@ TABLE = (
         ("Permission denied", "Read-only file system", "rsync error: "),
         r"rsync: .*(?P<why>Permission denied)|"
         r"(?P<why_>Permission denied|Read-only file system)(?: \(os error \d+\))?: "
-        r"'(?P<path>/(?!dev/)[^']*)'",
-        "the service may not write to the weights' directory ({why}<, {end_code}>).",
+        r"'(?P<path>/(?!dev/|etc/|proc/|sys/|usr/)[^']*)'",
+        "the service may not write<: {path}> ({why}<, {end_code}>).",
         "Give it to the service's user: `chown -R` the directory that the line names.",
         also=(r"rsync error: .*\((?P<end_code>code \d+)\)",),
     ),
     Signature(
         "TIME_SKEW",
-        ("not yet valid", "certificate has expired"),
-        r"(?P<how>not yet valid)|certificate has (?P<how_>expired)",
+        ("not yet valid",),
+        r"(?P<how>not yet valid)",
         "the clock of this node is wrong: a certificate counts as {how}.",
         "Set the clock (`timedatectl`, or the head as its NTP server), then fetch again.",
+    ),
+    Signature(
+        "TIME_SKEW",
+        ("certificate has expired",),
+        r"certificate has (?P<how>expired)",
+        "a certificate counts as {how}: the clock of this node is ahead, or it has run out.",
+        "Look at the clock first (`timedatectl`); if it is right, the server's owner has to renew "
+        "its certificate.",
+        confidence=Confidence.LIKELY,
     ),
     Signature(
         "FETCH_GATED",
@@ -54,7 +63,8 @@ TABLE = (
     Signature(
         "FETCH_RATE_LIMITED",
         ("Too Many Requests",),
-        r"429 (?:Client Error: )?Too Many Requests",
+        # After a quote it is the access log of our own server, which is full.
+        r"(?<!\" )429 (?:Client Error: )?Too Many Requests",
         "the hub limits requests (429); nothing is wrong with the files.",
         "Wait: the fetch goes on by itself. A token in weights.token_file raises the limit.",
         severity=Severity.WARN,

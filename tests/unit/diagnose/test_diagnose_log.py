@@ -208,6 +208,27 @@ def test_secrets_in_evidence_are_hidden():
         assert secret not in printed
 
 
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        (f"{ROOT}ValueError: cannot reach https://bob:hunter2secret@10.0.0.1/x", "bob"),
+        (f"{ROOT}ValueError: bad field hf_token: 'hunter2secret'", "ValueError"),
+        ("vllm serve: error: unrecognized arguments: --apikey=sk-hunter2secret", "--apikey"),
+        ("vllm serve: error: argument --api-key: hunter2secret is too short", "argument"),
+        ("OverlayError: API_KEY_BAD: --api-key hunter2secret is short", "API_KEY_BAD"),
+    ],
+)
+def test_secrets_that_a_line_puts_into_the_verdict_are_hidden(line, kept):
+    finding = explain_lines([line], Stage.BOOT)
+    assert "hunter2" not in finding.model_dump_json()
+    assert kept in finding.message
+
+
+def test_hiding_secrets_leaves_the_table_s_own_words_alone():
+    finding = explain_lines(["HTTP/1.1 401 X-Error-Message: Invalid user token"])
+    assert "HF_TOKEN" in finding.message
+
+
 def test_a_flood_stays_short():
     (one,) = explain([Exhibit.of("a.log", "".join(f"{PORT} {n}\n" for n in range(3000)))])
     assert len(one.finding.evidence) == EVIDENCE_LINES
@@ -300,3 +321,46 @@ def test_memory_stays_flat(part):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 << 20  # of 24 MB read
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "said"),
+    [
+        (("Out of memory: Killed process 15392 (VLLM::Worker_TP) total-vm:9kB",), "MEM_HOST_OOM",
+         "VLLM::Worker_TP (pid 15392)"),
+        (("Memory cgroup out of memory: Killed process 7 (python3) total-vm:9kB",),
+         "MEM_CGROUP_LIMIT", "python3"),
+        (("glm53-rank0.service: Failed with result 'oom-kill'.",), "MEM_HOST_OOM",
+         "glm53-rank0.service"),
+    ],
+)  # fmt: skip
+def test_a_kill_for_memory_is_known_by_each_of_its_lines(lines, code, said):
+    (one,) = explain([Exhibit.of("kernel.log", "\n".join(lines))])
+    assert one.finding.code == code
+    assert said in one.finding.message
+
+
+def test_our_own_server_s_429_is_not_the_hub_s():
+    full = 'INFO: 10.0.0.9:1 - "POST /v1/chat/completions HTTP/1.1" 429 Too Many Requests'
+    assert explain_lines([full]) is None
+    hub = "HTTPError: 429 Client Error: Too Many Requests for url: https://h/x"
+    assert explain_lines([hub]).code == "FETCH_RATE_LIMITED"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "No valid attention backend found for cuda with kv_cache_dtype=fp8, head_size=576: "
+        "[compute capability not supported]",
+        "PermissionError: [Errno 13] Permission denied: '/etc/glm53/template.jinja'",
+    ],
+)
+def test_a_cause_that_a_line_does_not_name_is_not_given(line):
+    found = explain_lines([line], Stage.BOOT)
+    assert found is None or found.code == "ENGINE_ERROR"
+
+
+def test_an_expired_certificate_may_be_the_server_s():
+    (one,) = explain([Exhibit.of("a.log", "certificate verify failed: certificate has expired")])
+    assert one.confidence is Confidence.LIKELY
+    assert "run out" in one.finding.message

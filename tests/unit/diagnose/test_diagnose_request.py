@@ -99,6 +99,14 @@ def test_a_refusal_has_a_side(status, message, code, side):
     assert side_of(one.code) is side
 
 
+@pytest.mark.parametrize("status", [400, 404, 500])
+def test_secrets_that_a_refusal_quotes_are_hidden(status):
+    body = {"error": {"message": "bad input: {'api_key': 'hunter2secret'}"}}
+    (one,) = judge_answer(Answer(status, body))
+    assert "hunter2" not in one.message
+    assert "bad input" in one.message
+
+
 def test_a_client_s_fault_is_never_a_failure_of_the_pair():
     for status in range(400, 500):
         (one,) = judge_answer(Answer(status, {"error": {"message": "no"}}))
@@ -121,3 +129,9 @@ def test_nothing_that_can_be_answered_breaks_the_linter(choice, usage):
 @given(message=st.dictionaries(st.sampled_from(["content", "tool_calls", "reasoning"]), JSON))
 def test_no_message_breaks_the_linter(message):
     judge_answer(Answer(200, {"choices": [{"finish_reason": "stop", "message": message}]}), ASK)
+
+
+def test_thoughts_that_repeat_are_the_server_s_fault():
+    choice = {"message": {"content": None, "reasoning": "!" * 200}, "finish_reason": "length"}
+    (one,) = judge_answer(Answer(200, {"choices": [choice]}))
+    assert (one.code, side_of(one.code)) == ("OUTPUT_DEGENERATE", Side.SERVER)

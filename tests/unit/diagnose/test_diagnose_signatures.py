@@ -15,6 +15,8 @@ from glm53ctl.plan import owned_env
 CASES = Path(__file__).parents[2] / "cases"
 FURTHER = [
     "glm53-rank0.service: Watchdog timeout (limit 1min)!",
+    "glm53-rank0.service: Failed with result 'oom-kill'.",
+    "SSL: CERTIFICATE_VERIFY_FAILED: certificate has expired",
     "RuntimeError: No CUDA GPUs are available",
     "OSError: [Errno 28] No space left on device: '/dev/shm/psm_1'",
     "ValueError: There is no module or parameter named 'foo' in Glm5NextForCausalLM",

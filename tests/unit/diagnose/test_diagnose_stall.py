@@ -92,13 +92,20 @@ def reading(t: float, tokens: int, *watts: float, running: int = 1) -> Reading:
         ([reading(0, 5, 11), reading(120, 5, 11, running=0)], "PREFILL_BUSY"),
         ([reading(0, 5, 11, running=0), reading(120, 5, 11, running=0)], "IDLE"),
         ([reading(0, 5, 20)], "PREFILL_BUSY"),
-        ([reading(0, 5), reading(120, 5)], "PREFILL_BUSY"),
+        ([reading(0, 5), reading(120, 5)], "ENGINE_WEDGED"),
         ([], None),
     ],
 )
 def test_a_wedge_needs_every_sign(readings, code):
     one = judge_serving(readings)
     assert (one.finding.code if one else None) == code
+
+
+@pytest.mark.parametrize("watts", [(), (float("nan"),)])
+def test_without_power_a_wedge_is_only_suspected(watts):
+    one = judge_serving([reading(0, 5, *watts), reading(120, 5, *watts)])
+    assert one.finding.severity is Severity.WARN
+    assert "without the GPUs' power" in one.finding.message
 
 
 def test_the_rank_that_went_first_is_named_whatever_the_order_of_records():

@@ -65,6 +65,27 @@ def test_a_request_is_one_whatever_it_holds(tmp_path):
     assert "REQ_SHAPE" in run("--request", str(file)).stdout
 
 
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ({"message": "maximum context length is 131072 tokens", "code": 400}, "REQ_CONTEXT"),
+        ({"message": "it broke", "code": 500}, "API_SERVER_ERROR"),
+        ({"message": "full", "code": 503}, "API_BUSY"),
+        ({"message": "no", "code": "REQ_ROLE"}, "REQ_REFUSED"),
+        ("no", "REQ_REFUSED"),
+    ],
+)
+def test_an_error_that_came_without_its_head_is_explained(error, code):
+    assert code in run(stdin=json.dumps({"error": error})).stdout
+
+
+def test_an_answer_is_one_however_long_it_is_and_whatever_it_is_called(tmp_path):
+    answer = json.dumps({"choices": [{"message": {"content": "!" * 6000}}]})
+    (tmp_path / "answer.txt").write_text(answer)
+    for got in (run(stdin=answer), run("-", stdin=answer), run(str(tmp_path / "answer.txt"))):
+        assert "OUTPUT_DEGENERATE" in got.stdout
+
+
 def test_silence_is_judged_as_of_a_time():
     start = (
         "INFO 09-20 10:00:05 world_size=2 rank=0 distributed_init_method=tcp://10.0.0.1:1 "
