@@ -296,6 +296,7 @@ MEANINGS = {
     "WEIGHTS_MANIFEST": "The manifest of the weights cannot be read.",
     "WEIGHTS_MISSING": "Weights, or a file of them, are not there.",
     "WEIGHTS_REVISION": "The pinned revision is not a commit.",
+    "WEIGHTS_TWICE": "Weights were put here by hand beside files that are here already.",
     "WEIGHTS_UNREADABLE": "A file of the checkpoint cannot be read.",
     "WEIGHTS_UNVERIFIED": "A file of the weights was not verified, or was changed since.",
 }

@@ -76,9 +76,14 @@ class WeightSet:
             return None
 
     def activate(self) -> bool:
-        """Point the link to this commit in one step; False when it does so already."""
+        """Point the link to this commit in one step; False when it does so already.
+
+        Raises UserError when a directory with files has the link's place, and OSError.
+        """
         if self.active == self.directory.absolute():
             return False
+        if self._is_plain():
+            self._clear_place()
         fresh = self.link.with_name(f".{self.link.name}.{os.getpid()}.new")
         fresh.unlink(missing_ok=True)
         fresh.symlink_to(self.directory.relative_to(self.link.parent))
@@ -90,15 +95,42 @@ class WeightSet:
         return True
 
     def adopt(self) -> bool:
-        """Make a plain directory, in which weights were put by hand, this commit's own."""
-        if self.link.is_symlink() or not self.link.is_dir() or self.directory.exists():
+        """Make a plain directory, in which weights were put by hand, this commit's own.
+
+        What a fetch has begun goes on in it. Raises UserError when both directories hold finished
+        files: which of them is meant is the operator's to say.
+        """
+        if not self._is_plain():
             return False
         self.home.mkdir(exist_ok=True)
-        if not any(self.link.iterdir()):
-            self.link.rmdir()
+        begun = sorted(self.directory.iterdir()) if self.directory.exists() else []
+        if not any(self.link.iterdir()) or any(path.suffix != INCOMPLETE for path in begun):
+            self._clear_place()
             return False
+        for part in begun:
+            if (self.link / part.stem).exists():
+                part.unlink()
+            else:
+                part.replace(self.link / part.name)
+        if self.directory.exists():
+            self.directory.rmdir()
         self.link.rename(self.directory)
         return True
+
+    def _is_plain(self) -> bool:
+        return self.link.is_dir() and not self.link.is_symlink()
+
+    def _clear_place(self) -> None:
+        """Remove an empty directory that has the link's place."""
+        if any(self.link.iterdir()):
+            raise UserError(
+                "WEIGHTS_TWICE",
+                f"{self.link} was filled by hand, and {self.directory} holds files already.",
+                f"Keep one: move {self.link} away, or remove {self.directory}. What is right in "
+                "the one that stays is not fetched again.",
+                exit_code=1,
+            )
+        self.link.rmdir()
 
 
 def weight_sets(config: Config) -> tuple[WeightSet, ...]:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 
@@ -33,7 +34,7 @@ from weight_world import (
 
 from glm53ctl.errors import UserError
 from glm53ctl.weights import record, transfer
-from glm53ctl.weights.layout import only_one, weight_sets
+from glm53ctl.weights.layout import INCOMPLETE, only_one, weight_sets
 from glm53ctl.weights.local import quick_digest
 from glm53ctl.weights.manifest import read_lock
 from glm53ctl.weights.patience import Rules
@@ -538,18 +539,75 @@ def test_a_bit_that_flipped_on_the_disk_is_found_and_only_that_file_fetched(worl
     }
 
 
-def test_files_that_were_put_here_by_hand_are_kept_when_they_are_right(world):
+def put_by_hand(world: World) -> None:
+    """Fill the directory that the engine is given, as somebody does who has the files."""
     link = world.weight_set.link
     link.mkdir(parents=True)
     for name, blob in world.hub.repos[(MIRROR, COMMIT)].items():
         if "/" not in name and not name.startswith("."):
             (link / name).write_bytes(blob.content)
+
+
+def test_files_that_were_put_here_by_hand_are_kept_when_they_are_right(world):
+    link = world.weight_set.link
+    put_by_hand(world)
     (link / SHARD).write_bytes(b"not this")
     assert [f.code for f in judge_set(world.weight_set)] == ["WEIGHTS_UNVERIFIED"]
     world.fetch()
     assert world.is_right()
     assert link.is_symlink()
     assert set(world.hub.sent) == {SHARD}
+
+
+@pytest.mark.parametrize("status", [500, 404])
+def test_files_put_here_by_hand_after_a_fetch_that_failed_are_taken_over(world, status):
+    world.hub.fault = lambda a: Fault(status=status)
+    refused(world)
+    world.hub.fault = lambda _: None
+    (world.weight_set.directory / f"{SHARD}{INCOMPLETE}").write_bytes(shard(2)[:50_000])
+    put_by_hand(world)
+    assert [f.code for f in judge_set(world.weight_set)] == ["WEIGHTS_UNVERIFIED"]
+    stop = threading.Event()
+    fetch_set(world.config, world.weight_set, world.ears, stop)
+    assert world.is_right()
+    assert list(judge_set(world.weight_set)) == []
+    assert not world.hub.sent
+
+
+def test_a_part_that_came_before_files_were_put_here_by_hand_is_gone_on_with(world):
+    directory = world.weight_set.directory
+    directory.mkdir(parents=True)
+    (directory / f"{SHARD}{INCOMPLETE}").write_bytes(shard(2)[:50_000])
+    put_by_hand(world)
+    (world.weight_set.link / SHARD).unlink()
+    world.fetch()
+    assert world.is_right()
+    assert dict(world.hub.sent) == {SHARD: len(shard(2)) - 50_000}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_two_directories_with_files_are_not_mixed_and_no_byte_is_fetched(world, whole):
+    world.fetch()
+    world.weight_set.link.unlink()
+    if not whole:
+        world.file.unlink()
+    put_by_hand(world)
+    world.hub.sent.clear()
+    with pytest.raises(UserError) as caught:
+        fetch_set(world.config, world.weight_set, world.ears, threading.Event())
+    assert caught.value.code == "WEIGHTS_TWICE"
+    assert str(world.weight_set.link) in caught.value.message
+    assert not world.hub.sent
+    assert world.file.exists() == whole
+    assert (world.weight_set.link / SHARD).exists()
+
+
+def test_an_empty_directory_in_the_links_place_is_no_obstacle(world):
+    world.fetch()
+    world.weight_set.link.unlink()
+    world.weight_set.link.mkdir()
+    fetch_set(world.config, world.weight_set, world.ears, threading.Event())
+    assert list(judge_set(world.weight_set)) == []
 
 
 def test_a_file_of_the_record_that_was_replaced_is_hashed_again(world):
