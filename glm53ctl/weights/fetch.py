@@ -74,7 +74,7 @@ class Fetch:
     activity: Activity = "fetch"
     stop: threading.Event = field(default_factory=threading.Event)
     refresh: bool = False
-    """Ask the source even when everything is here."""
+    """Trust no record: ask the source even when everything is here, and hash it."""
     patience: Patience = field(init=False)
 
     def __post_init__(self) -> None:
@@ -126,6 +126,9 @@ class Fetch:
             locked = offered
             write_lock(self.weight_set.lock_file, locked)
         require_match(locked, offered)
+        if self.refresh:  # now that somebody can give what is wrong; once, also for two sources
+            self.weight_set.record_file.unlink(missing_ok=True)
+            self.refresh = False
         self._bring(source, locked, may_switch=not last)
         return locked
 

@@ -81,8 +81,6 @@ def fetch_set(
     if not refresh and _is_complete(weight_set):
         return _activate(weight_set)
     with _alone(weight_set):
-        if refresh:
-            weight_set.record_file.unlink(missing_ok=True)
         sources = hub_sources(config, weight_set)
         Fetch(weight_set, sources, watcher, rules_of(config), stop=stop, refresh=refresh).run()
         _switch(weight_set)

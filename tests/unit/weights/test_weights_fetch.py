@@ -33,7 +33,7 @@ from weight_world import (
 )
 
 from glm53ctl.errors import UserError
-from glm53ctl.weights import record, transfer
+from glm53ctl.weights import record, transfer, verify, work
 from glm53ctl.weights.layout import INCOMPLETE, only_one, weight_sets
 from glm53ctl.weights.local import quick_digest
 from glm53ctl.weights.manifest import read_lock
@@ -1111,3 +1111,29 @@ def test_a_refresh_trusts_no_record(world):
     assert not world.is_right()  # size and time say nothing of a flipped bit
     fetch_set(world.config, world.weight_set, world.ears, stop, refresh=True)
     assert world.is_right()
+
+
+@pytest.mark.parametrize("status", [403, 404, 500])
+def test_a_refresh_that_nobody_answers_leaves_the_record(world, monkeypatch, status):
+    monkeypatch.setattr(work, "rules_of", lambda _: QUICK)
+    world.fetch()
+    world.hub.fault = lambda _: Fault(status=status)
+    stop = threading.Event()
+    with pytest.raises(UserError):
+        fetch_set(world.config, world.weight_set, world.ears, stop, refresh=True)
+    assert list(judge_set(world.weight_set)) == []
+
+
+def test_a_refresh_that_changes_the_source_hashes_every_file_once(world, monkeypatch):
+    world.fetch()
+    manifest = read_lock(world.weight_set.lock_file, COMMIT)
+    assert manifest is not None
+    world.file.unlink()
+    hashed, real = [], verify.absorb
+    monkeypatch.setattr(verify, "absorb", lambda *args: hashed.append(args[1].name) or real(*args))
+    world.hub.fault = lambda a: Fault(status=404) if a.path.startswith(f"/{MIRROR}/") else None
+    stop = threading.Event()
+    fetch_set(world.config, world.weight_set, world.ears, stop, refresh=True)
+    assert list(judge_set(world.weight_set)) == []
+    assert world.ears.codes == ["FETCH_REPO_MISSING"]
+    assert sorted(hashed) == sorted(e.path for e in manifest.files if e.path != SHARD)
