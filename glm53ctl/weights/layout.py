@@ -21,7 +21,7 @@ from glm53ctl.files import locked
 Role = Literal["model", "draft"]
 
 INCOMPLETE = ".incomplete"
-_COMMIT = re.compile(r"[0-9a-f]{40}")
+COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def weight_sets(config: Config) -> tuple[WeightSet, ...]:
 
 def _require_commits(weight_set: WeightSet) -> None:
     for repo, revision in weight_set.origins:
-        if not _COMMIT.fullmatch(revision):
+        if not COMMIT.fullmatch(revision):
             raise UserError(
                 "WEIGHTS_REVISION",
                 f"the {weight_set.role}'s revision {revision!r} of {repo} is not a commit.",

@@ -19,7 +19,7 @@ from glm53ctl.supervise.secrets import pair_token
 from glm53ctl.weights.fetch import Fetch, disk_finding
 from glm53ctl.weights.head import HeadSource
 from glm53ctl.weights.hub import HubSource, Source
-from glm53ctl.weights.layout import INCOMPLETE, WeightSet, only_one, weight_sets
+from glm53ctl.weights.layout import COMMIT, INCOMPLETE, WeightSet, only_one, weight_sets
 from glm53ctl.weights.manifest import Manifest, read_lock, write_lock
 from glm53ctl.weights.patience import Rules, refuse
 from glm53ctl.weights.progress import Progress, Watcher, read_progress
@@ -261,22 +261,25 @@ def prune_set(weight_set: WeightSet, *, dry_run: bool = False) -> list[Pruned]:
     found = []
     with _alone(weight_set):
         for path in [*_old(weight_set), *_leftovers(weight_set)]:
-            size = sum(p.lstat().st_size for p in (path, *path.rglob("*")) if not p.is_dir())
-            found.append(Pruned(path, size))
+            tree = path.is_dir() and not path.is_symlink()  # of a link, only the link
+            within = path.rglob("*") if tree else [path]
+            found.append(Pruned(path, sum(p.lstat().st_size for p in within if not p.is_dir())))
             if dry_run:
                 continue
-            if path.is_dir():
+            if tree:
                 shutil.rmtree(path)
-                for file in weight_set.state.glob(f"{weight_set.role}-{path.name}.*.json"):
-                    file.unlink()
             else:
                 path.unlink()
+            for file in weight_set.state.glob(f"{weight_set.role}-{path.name}.*.json"):
+                file.unlink()
     return found
 
 
 def _old(weight_set: WeightSet) -> list[Path]:
+    """Return commits that are neither pinned nor active; other names are not ours to remove."""
     keep = {weight_set.directory.name, weight_set.active.name if weight_set.active else ""}
-    return [path for path in _within(weight_set.home) if path.name not in keep]
+    commits = [path for path in _within(weight_set.home) if COMMIT.fullmatch(path.name)]
+    return [path for path in commits if path.name not in keep]
 
 
 def _within(directory: Path) -> list[Path]:

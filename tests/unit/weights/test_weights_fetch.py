@@ -1137,3 +1137,21 @@ def test_a_refresh_that_changes_the_source_hashes_every_file_once(world, monkeyp
     assert list(judge_set(world.weight_set)) == []
     assert world.ears.codes == ["FETCH_REPO_MISSING"]
     assert sorted(hashed) == sorted(e.path for e in manifest.files if e.path != SHARD)
+
+
+def test_only_commits_are_pruned_and_of_a_link_only_the_link(world, tmp_path):
+    world.fetch()
+    home = world.weight_set.home
+    (home / "notes.txt").write_text("mine")
+    (home / "lost+found").mkdir()
+    far = tmp_path / "far"
+    far.mkdir()
+    (far / "x").write_bytes(b"x" * 1000)
+    (home / ("c" * 40)).symlink_to(far)
+    (home / ("d" * 40)).mkdir()
+    assert status_of(world.config).sets[0].kept == ("c" * 40, "d" * 40)
+    gone = prune_set(world.weight_set)
+    assert [one.path.name for one in gone] == ["c" * 40, "d" * 40]
+    assert gone[0].size < 1000
+    assert (far / "x").exists()
+    assert {path.name for path in home.iterdir()} == {COMMIT, "notes.txt", "lost+found"}
