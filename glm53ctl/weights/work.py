@@ -172,10 +172,10 @@ def verify_set(
     Raises UserError when it can be neither read nor noted what is right.
     """
     with _alone(weight_set):
-        weight_set.adopt()
         manifest = read_lock(weight_set.lock_file, weight_set.revision)
         if manifest is None:
             return list(judge_set(weight_set))
+        weight_set.adopt()
         book = RecordBook(weight_set.record_file, manifest)
         if quick:
             return verify_quickly(weight_set.directory, manifest, book)

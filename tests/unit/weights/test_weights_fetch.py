@@ -610,6 +610,14 @@ def test_an_empty_directory_in_the_links_place_is_no_obstacle(world):
     assert list(judge_set(world.weight_set)) == []
 
 
+def test_without_a_lock_a_verification_leaves_what_was_put_here_by_hand(world):
+    put_by_hand(world)
+    (finding,) = verify_set(world.weight_set, world.ears, threading.Event())
+    assert finding.code == "WEIGHTS_UNVERIFIED"
+    assert world.weight_set.link.is_dir()
+    assert not world.weight_set.link.is_symlink()
+
+
 def test_a_file_of_the_record_that_was_replaced_is_hashed_again(world):
     world.fetch()
     world.file.write_bytes(b"\0" * world.file.stat().st_size)
