@@ -110,7 +110,8 @@ class Patience:
         if finding.code == "FETCH_RATE_LIMITED":
             self.watcher.tell(finding)
             jitter = random.uniform(1.0, PAUSE_JITTER)  # noqa: S311
-            pause = pause_seconds(error.headers) * jitter
+            # Not all ask for a pause that is one.
+            pause = max(pause_seconds(error.headers), self.rules.backoff_seconds) * jitter
             self.paused_until = max(self.paused_until, time.monotonic() + pause)
             return _Setback(finding, pause, excused=True)
         if error.redirected:

@@ -55,7 +55,7 @@ def pause_seconds(headers: Mapping[str, str], default: float = PAUSE_SECONDS) ->
     """
     low = {name.lower(): value for name, value in headers.items()}
     after = low.get("retry-after", "").strip()
-    if after.isdigit():
+    if after.isascii() and after.isdigit():
         return min(float(after), PAUSE_MAX_SECONDS)
     try:
         until = email.utils.parsedate_to_datetime(after)

@@ -80,6 +80,15 @@ def test_a_stop_ends_the_longest_pause(tmp_path):
     assert given_up.value.finding.code == "FETCH_RATE_LIMITED"
 
 
+@pytest.mark.parametrize("headers", [{"Retry-After": "0"}, {"ratelimit": '"api";r=0;t=0'}])
+def test_a_rate_limit_that_asks_for_no_pause_gets_one(tmp_path, monkeypatch, headers):
+    pauses = []
+    monkeypatch.setattr(threading.Event, "wait", lambda _, seconds: pauses.append(seconds))
+    assert persist(tmp_path, Tries(*[HttpRefusedError(429, headers)] * 3)) == "done"
+    assert len(pauses) == 3
+    assert min(pauses) >= QUICK.backoff_seconds
+
+
 def test_a_full_disk_is_the_operators(tmp_path):
     tries = Tries(OSError(errno.ENOSPC, "No space left on device"))
     with pytest.raises(UserError):

@@ -54,6 +54,7 @@ def test_a_fallback_is_named_where_it_helps():
         ({"retry-after": "100000"}, 300),
         ({"ratelimit": '"resolvers";r=0;t=55'}, 55),
         ({"Retry-After": "never"}, 60),
+        ({"Retry-After": "²"}, 60),
         ({}, 60),
         (
             {
