@@ -220,6 +220,9 @@ class Receiver:
                 ) from None
         except urllib.error.URLError as error:
             reason = error.reason
+            if isinstance(reason, PermissionError):  # as an error with a number it is the disk's
+                why = f"this host forbids the connection ({reason.strerror})"
+                raise OSError(f"{why}: look at its firewall") from None
             raise (reason if isinstance(reason, OSError) else OSError(str(reason))) from None
         except http.client.HTTPException as error:
             raise OSError(f"no HTTP answer ({error!r})") from None

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hub import Asked, Blob, Fault
+from huggingface_hub import HfApi
 from weight_world import (
     COMMIT,
     IMPATIENT,
@@ -34,6 +35,7 @@ from weight_world import (
 
 from glm53ctl.errors import UserError
 from glm53ctl.weights import record, transfer, verify, work
+from glm53ctl.weights.fetch import Fetch
 from glm53ctl.weights.layout import INCOMPLETE, only_one, weight_sets
 from glm53ctl.weights.local import quick_digest
 from glm53ctl.weights.manifest import read_lock
@@ -950,6 +952,32 @@ def test_a_stop_never_switches_to_half_a_set(world, by_hand):
     world.hub.fault = lambda _: None
     world.fetch()
     assert world.is_right()
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EACCES])
+@pytest.mark.parametrize("what", ["listing", "file"])
+def test_a_connection_that_a_firewall_forbids_is_the_networks(world, monkeypatch, number, what):
+    mirror, origin = world.sources()
+    forbidden = PermissionError(number, os.strerror(number))
+
+    def no_listing(*_, **__):
+        raise RuntimeError(str(forbidden))  # as an error of the Hub's client, which is no OSError
+
+    def no_file(*_, **__):
+        raise urllib.error.URLError(forbidden)
+
+    if what == "file":
+        monkeypatch.setattr(mirror.opener, "open", no_file)
+    else:
+        real = HfApi.model_info
+        monkeypatch.setattr(
+            HfApi,
+            "model_info",
+            lambda api, repo, **more: (no_listing if repo == MIRROR else real)(api, repo, **more),
+        )
+    Fetch(world.weight_set, [mirror, origin], world.ears, QUICK).run()
+    assert world.is_right()
+    assert world.ears.codes == ["FETCH_FAILED"]
 
 
 # --- two at once, and kills ----------------------------------------------------------------------

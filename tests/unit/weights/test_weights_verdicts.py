@@ -143,6 +143,8 @@ def test_who_may_write(mode, owner, group, writable):
         (ssl.SSLError(1, "wrong version number"), None),
         (ssl.SSLSyscallError(5, "Some I/O error occurred"), None),
         (OSError(104, "Connection reset by peer"), None),
+        # Without a number it is no error of the disk.
+        (OSError("ConnectError: [Errno 13] Permission denied"), None),
         (OSError(), None),
     ],
 )
