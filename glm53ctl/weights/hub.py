@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from pydantic import ValidationError
+
 from glm53ctl.findings import Finding
-from glm53ctl.weights.manifest import Entry, Manifest
+from glm53ctl.weights.manifest import NAME, Entry, Manifest
 from glm53ctl.weights.transfer import HttpRefusedError, Request, SameHostKeepsToken
 from glm53ctl.weights.verdicts import judge_response
 
@@ -65,20 +67,23 @@ class HubSource:
             raise OSError("HF_HUB_OFFLINE is set") from None
         except Exception as error:  # the client's own errors are no OSErrors; JSON may be none
             raise OSError(f"{type(error).__name__}: {error}") from None
-        return Manifest(
-            repo=self.repo,
-            revision=self.revision,
-            files=tuple(
-                Entry(
-                    path=file.rfilename,
-                    size=file.size or 0,
-                    sha256=file.lfs.sha256 if file.lfs else None,
-                    git_sha1=None if file.lfs else file.blob_id,
-                )
-                for file in info.siblings or ()
-                if wanted(file.rfilename)
-            ),
-        )
+        try:
+            return Manifest(
+                repo=self.repo,
+                revision=self.revision,
+                files=tuple(
+                    Entry(
+                        path=file.rfilename,
+                        size=file.size or 0,
+                        sha256=file.lfs.sha256 if file.lfs else None,
+                        git_sha1=None if file.lfs else file.blob_id,
+                    )
+                    for file in info.siblings or ()
+                    if wanted(file.rfilename)
+                ),
+            )
+        except ValidationError:
+            raise OSError("its answer is no manifest") from None
 
     def request(self, path: str) -> Request:
         """Return the address of a file; a redirect leads from there to the storage."""
@@ -108,6 +113,7 @@ class HubSource:
 def wanted(path: str) -> bool:
     """Say whether a file of a repository is part of a set: those at the top, without dot files.
 
-    Folders hold receipts, papers and scripts of those who made the checkpoint.
+    Folders hold receipts, papers and scripts of those who made the checkpoint. A name with blanks
+    or the like is a text for people, as the names of a checkpoint have none.
     """
-    return "/" not in path and not path.startswith(".")
+    return NAME.fullmatch(path) is not None

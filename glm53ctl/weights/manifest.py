@@ -22,7 +22,8 @@ from glm53ctl.weights.verdicts import UNREADABLE_FIX
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Sha1 = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=200)]
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
+Name = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
 """Files at the top of a repository only: that is what the engine reads, and no `..` fits in."""
 
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.safetensors")

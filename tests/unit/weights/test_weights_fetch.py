@@ -954,6 +954,27 @@ def test_a_stop_never_switches_to_half_a_set(world, by_hand):
     assert world.is_right()
 
 
+def test_names_that_no_set_may_hold_are_left_out(world):
+    for repo in world.hub.repos.values():
+        repo["Model card (1).md"] = Blob(b"# A card", lfs=False)
+    world.fetch()
+    del world.hub.repos[(ORIGIN, ORIGIN_COMMIT)]["Model card (1).md"]
+    assert world.is_right()
+
+
+def test_a_listing_that_is_none_gives_way_to_the_origin(world, monkeypatch):
+    real = Blob.sha256.fget
+    broken = world.hub.repos[(MIRROR, COMMIT)][SHARD]
+    monkeypatch.setattr(
+        Blob, "sha256", property(lambda blob: "?" if blob is broken else real(blob))
+    )
+    world.hub.repos[(ORIGIN, ORIGIN_COMMIT)][SHARD] = Blob(broken.content)
+    world.fetch()
+    assert world.is_right()
+    assert world.ears.codes == ["FETCH_FAILED"]
+    assert world.ears.told[0].message == f"{MIRROR}: its answer is no manifest."
+
+
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EACCES])
 @pytest.mark.parametrize("what", ["listing", "file"])
 def test_a_connection_that_a_firewall_forbids_is_the_networks(world, monkeypatch, number, what):
