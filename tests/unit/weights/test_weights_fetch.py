@@ -975,6 +975,15 @@ def test_a_listing_that_is_none_gives_way_to_the_origin(world, monkeypatch):
     assert world.ears.told[0].message == f"{MIRROR}: its answer is no manifest."
 
 
+@pytest.mark.parametrize(
+    "headers", [{"Content-Length": "abc"}, {"Content-Length": "1" * 5000}], ids=["word", "digits"]
+)
+def test_a_length_that_is_no_number_is_not_this_file(world, headers):
+    world.hub.fault = once(SHARD, Fault(status=200, headers=headers))
+    world.fetch()
+    assert world.is_right()
+
+
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EACCES])
 @pytest.mark.parametrize("what", ["listing", "file"])
 def test_a_connection_that_a_firewall_forbids_is_the_networks(world, monkeypatch, number, what):
