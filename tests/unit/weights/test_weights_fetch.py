@@ -1025,7 +1025,8 @@ def test_a_second_fetcher_is_told_who_is_at_work(world):
 def test_a_dead_fetcher_blocks_nobody(world):
     pid = os.fork()
     if pid == 0:
-        only_one(world.weight_set).__enter__()
+        held = only_one(world.weight_set)  # kept: a generator that is collected lets go
+        held.__enter__()
         os.kill(os.getpid(), signal.SIGKILL)
     reap(pid)
     with only_one(world.weight_set):
