@@ -576,6 +576,24 @@ def test_files_put_here_by_hand_after_a_fetch_that_failed_are_taken_over(world, 
     assert not world.hub.sent
 
 
+def test_a_file_that_the_disk_cannot_read_back_is_fetched_anew(world, monkeypatch):
+    world.fetch()
+    world.weight_set.record_file.unlink()
+    world.hub.sent.clear()
+    real = verify.absorb
+
+    def absorb(digests, path, *more):
+        if path == world.file:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return real(digests, path, *more)
+
+    monkeypatch.setattr(verify, "absorb", absorb)
+    world.fetch()
+    assert world.is_right()
+    assert world.ears.codes == ["WEIGHTS_DAMAGED"]
+    assert set(world.hub.sent) == {SHARD}
+
+
 def test_a_part_that_came_before_files_were_put_here_by_hand_is_gone_on_with(world):
     directory = world.weight_set.directory
     directory.mkdir(parents=True)
