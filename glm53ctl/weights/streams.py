@@ -42,6 +42,8 @@ class Streams:
         # Small ones first: a wrong tokenizer is found before 176 GB and not after.
         for entry in sorted(self.missing, key=lambda entry: entry.size):
             self.todo.put(entry)
+            # Before the first moment is taken: what an earlier try left is no rate of this one.
+            self.meter.at(entry.path, min(self._size(entry.path), entry.size))
         rules = self.patience.rules
         self.receiver = Receiver(
             self.patience.directory,

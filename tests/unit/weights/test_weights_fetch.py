@@ -39,8 +39,11 @@ from glm53ctl.weights.fetch import Fetch
 from glm53ctl.weights.layout import INCOMPLETE, only_one, weight_sets
 from glm53ctl.weights.local import quick_digest
 from glm53ctl.weights.manifest import read_lock
-from glm53ctl.weights.patience import Rules
+from glm53ctl.weights.patience import Patience, Rules
+from glm53ctl.weights.progress import Meter
+from glm53ctl.weights.record import RecordBook
 from glm53ctl.weights.state import judge_set, verdict
+from glm53ctl.weights.streams import Streams
 from glm53ctl.weights.work import fetch_set, lock_set, prune_set, status_of, verify_set
 
 SHARD = "model-00002-of-00004.safetensors"
@@ -501,6 +504,25 @@ def test_a_fallback_with_other_bytes_is_not_used(world):
     )
     assert refused(world).code == "FETCH_REPO_DIFFERS"
     assert not world.file.exists()
+
+
+def test_bytes_of_an_earlier_fetch_are_no_rate(world):
+    """Said to be left at it, a fetch of three hours would be over in seconds."""
+    world.fetch()
+    manifest = read_lock(world.weight_set.lock_file, COMMIT)
+    assert manifest is not None
+    entry = manifest.entry(SHARD)
+    assert entry is not None
+    world.file.unlink()
+    world.file.with_name(f"{SHARD}{INCOMPLETE}").write_bytes(shard(2)[:50_000])
+    meter = Meter("fetch", "model", manifest.total_bytes, len(manifest.files))
+    book = RecordBook(world.weight_set.record_file, manifest)
+    patience = Patience(QUICK, world.weight_set.directory, world.ears)
+    source, stop = world.sources()[0], threading.Event()
+    streams = Streams(patience, source, [entry], book, meter, stop, may_switch=False)
+    assert meter.progress(now=0.0).done_bytes == 50_000
+    streams.receiver.receive(entry, source.request(SHARD))
+    assert meter.progress(now=1.0).rate == entry.size - 50_000
 
 
 def test_rubbish_in_the_partial_file_costs_one_more_fetch(world):
