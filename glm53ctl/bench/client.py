@@ -153,7 +153,20 @@ async def ask(
     finally:
         if writing is not None:
             writing.set()
-    return _read(began, pieces)
+    return read_answer(server.url, began, pieces)
+
+
+def read_answer(url: str, began: float, pieces: list[tuple[float, bytes]]) -> Answer:
+    """Read a stream, each piece with the time at which it came. Raises UserError."""
+    try:
+        return _read(began, pieces)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise UserError(
+            "BENCH_REFUSED",
+            f"{url} streams no chat completion as OpenAI's API has it ({error!r})."[:500],
+            "Name an OpenAI-compatible server with --url.",
+            EXIT_NOT_READY,
+        ) from error
 
 
 def _read(began: float, pieces: list[tuple[float, bytes]]) -> Answer:

@@ -1,10 +1,11 @@
 """Results that are kept: one line each, by what was measured."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from errno import ENOSPC
 from os import strerror
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -82,12 +83,15 @@ def last_two(results: Sequence[Result], kind: Kind) -> Pair | None:
 
 
 def alike(before: Sequence[Result], after: Sequence[Result]) -> Pair | None:
-    """Return of both those with the newest parameters that both have."""
+    """Return of both those with the newest parameters that both have, each of one identity."""
     for newest in reversed(after):
-        found, others = (
-            tuple(one for one in results if one.parameters == newest.parameters)
-            for results in (before, after)
-        )
+        found, others = (_newest(results, newest.parameters) for results in (before, after))
         if found:
             return found, others
     return None
+
+
+def _newest(results: Sequence[Result], parameters: Mapping[str, Any]) -> tuple[Result, ...]:
+    """Return the results with these parameters that were measured of the same as the last one."""
+    same = [one for one in results if one.parameters == parameters]
+    return tuple(one for one in same if one.identity == same[-1].identity)

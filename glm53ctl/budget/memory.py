@@ -132,16 +132,20 @@ def _problems(made: Budget) -> Iterator[str]:
 def nearest(settings: Settings, machine: Machine) -> Budget | None:
     """Return the fitting budget that changes least: first only the context, then the share too.
 
-    None when not even a small context fits, as on one rank.
+    A smaller share is the host's need; of the larger ones, the one with the longest context is
+    taken. None when not even a small context fits, as on one rank.
     """
-    shares = [settings.utilization]
-    if machine.unified:
-        shares += [share / 100 for share in range(round(settings.utilization * 100) - 1, 59, -1)]
-    for share in shares:
-        tried = replace(settings, utilization=share)
-        if (found := _longest(tried, machine)) is not None:
+    share = round(settings.utilization * 100)
+    lower = range(share - 1, 59, -1) if machine.unified else ()
+    for tried in (settings.utilization, *(one / 100 for one in lower)):
+        if (found := _longest(replace(settings, utilization=tried), machine)) is not None:
             return found
-    return _longest(replace(settings, kv_bytes=None), machine) if settings.kv_bytes else None
+    if settings.kv_bytes:
+        return _longest(replace(settings, kv_bytes=None), machine)
+    higher = range(share + 1, 96) if machine.unified else ()
+    made = (_longest(replace(settings, utilization=one / 100), machine) for one in higher)
+    fitting = [one for one in made if one is not None]
+    return max(fitting, key=lambda one: one.settings.context, default=None)
 
 
 def _longest(settings: Settings, machine: Machine) -> Budget | None:

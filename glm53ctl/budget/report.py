@@ -1,5 +1,6 @@
 """A budget and its roofline as data and as text."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
@@ -96,13 +97,14 @@ def _prefills(settings: Settings, made: Budget) -> Iterator[dict[str, Any]]:
         }
 
 
-def _changes(wanted: Settings, found: Settings) -> dict[str, float]:
-    """Return the settings to change, by their names in the configuration."""
+def _changes(wanted: Settings, found: Settings) -> dict[str, float | None]:
+    """Return the settings to change, by their names in the configuration; None for null."""
     return {
         name: new
         for name, old, new in (
             ("serve.max_model_len", wanted.context, found.context),
             ("kv.gpu_memory_utilization", wanted.utilization, found.utilization),
+            ("kv.bytes", wanted.kv_bytes, found.kv_bytes),
         )
         if old != new
     }
@@ -113,9 +115,7 @@ def advice(made: Budget, near: Budget | None) -> str:
     if near is None:
         return "Nothing near fits: more memory is needed, or more ranks."
     changes = _changes(made.settings, near.settings)
-    words = [f"--set {name}={value}" for name, value in changes.items()]
-    if made.settings.kv_bytes is not None and near.settings.kv_bytes is None:
-        words.insert(0, "no kv.bytes")
+    words = [f"--set {name}={json.dumps(value)}" for name, value in changes.items()]
     return f"The nearest that fits: {' '.join(words)}."
 
 

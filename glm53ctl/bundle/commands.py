@@ -64,6 +64,7 @@ def pack(target: Path, members: "Mapping[str, str]") -> None:
     import tarfile
 
     file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.fchmod(file, 0o600)  # one that was there keeps its mode
     with os.fdopen(file, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
         for name, text in members.items():
             data = text.encode()

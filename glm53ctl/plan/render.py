@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from glm53ctl.config.masks import names_any_secret
 from glm53ctl.plan.model import RankPlan
+from glm53ctl.redact import without_secrets
 
 HIDDEN = "<hidden>"
 _FLAG = re.compile(r"^-{1,2}[A-Za-z]")
-_SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)S?$")
-_SECRET_FLAG = re.compile(r"^--(api[-_]key|hf[-_]token)(=.*)?$")
 
 
 def argument_lines(argv: Sequence[str]) -> list[tuple[str, ...]]:
@@ -26,16 +26,21 @@ def argument_lines(argv: Sequence[str]) -> list[tuple[str, ...]]:
 
 def shown_argv(plan: RankPlan) -> list[tuple[str, ...]]:
     """Return the lines of the command line, with secrets that have no business there hidden."""
-    return [
-        (line[0].split("=")[0], HIDDEN) if line and _SECRET_FLAG.match(line[0]) else line
-        for line in argument_lines(plan.argv)
-    ]
+    return [_shown(line) for line in argument_lines(plan.argv)]
+
+
+def _shown(line: tuple[str, ...]) -> tuple[str, ...]:
+    flag = line[0].split("=")[0] if line else ""
+    if flag.startswith("--") and names_any_secret(flag.replace("-", "_")):
+        return flag, HIDDEN
+    return tuple(map(without_secrets, line))
 
 
 def shown_env(plan: RankPlan) -> dict[str, str]:
     """Return the environment, sorted, with secrets as where they come from."""
     values = {
-        name: HIDDEN if _SECRET_NAME.search(name) else value for name, value in plan.env.items()
+        name: HIDDEN if names_any_secret(name) else without_secrets(value)
+        for name, value in plan.env.items()
     }
     values |= {name: str(source) for name, source in plan.secret_env.items()}
     return dict(sorted(values.items()))

@@ -150,6 +150,12 @@ def test_of_two_that_are_named_those_asked_alike_are_compared():
     assert ledger.alike(old[:1], new) is None
 
 
+def test_a_day_on_which_two_things_were_measured_stands_for_the_later_one():
+    other, one, again = result(1, digest="z"), result(2), result(3)
+    later = [result(4, digest="y"), result(5)]
+    assert ledger.alike([other, one, again], later) == ((one, again), (later[1],))
+
+
 def test_a_line_without_parameters_is_read(tmp_path):
     path = tmp_path / "bench.jsonl"
     path.write_text(result(1.0).model_dump_json(exclude={"parameters"}) + "\n")

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from fast_server import running
 
-from glm53ctl.bench import baselines, measure, texts
+from glm53ctl.bench import baselines, client, measure, texts
 from glm53ctl.bench.client import Answer, Server, ask
 from glm53ctl.errors import UserError
 
@@ -271,3 +271,20 @@ def test_nobody_there_is_one_sentence():
     with pytest.raises(UserError) as error:
         asyncio.run(asked(Server("http://127.0.0.1:9", "none"), 1, 5))
     assert error.value.code == "BENCH_UNREACHABLE"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"data: {\n",
+        b"data: []\n",
+        b'data: {"choices": [5]}\n',
+        b'data: {"choices": [{"delta": {"content": "a"}}], "usage": {"total_tokens": 3}}\n',
+        b'data: {"choices": [{"delta": {"content": 5}}], "usage": {"completion_tokens": 3}}\n',
+    ],
+)
+def test_another_protocol_is_one_sentence(body):
+    with pytest.raises(UserError) as error:
+        client.read_answer("http://x", 0.0, [(1.0, body)])
+    assert error.value.code == "BENCH_REFUSED"
+    assert "http://x" in error.value.message

@@ -78,6 +78,7 @@ def test_the_recipe_fits_and_the_pool_is_what_is_left():
     "settings",
     [
         Settings(utilization=0.72),  # the pool holds no full request
+        Settings(utilization=0.6),  # and not even the weights fit
         Settings(utilization=0.95),  # the host is left too little
         Settings(kv_bytes=40 * GIB),
         Settings(kv_bytes=2 * GIB),

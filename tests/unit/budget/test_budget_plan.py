@@ -43,6 +43,23 @@ def test_a_configuration_that_does_not_fit_is_refused_with_what_does():
     assert again.exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("setting", "change"),
+    [
+        ("kv.bytes=42949672960", "kv.bytes=null"),
+        ("kv.gpu_memory_utilization=0.6", "kv.gpu_memory_utilization="),
+    ],
+)
+def test_what_is_said_to_fit_does(setting, change):
+    said = plan("--json", "--profile", "vllm-recipe", "--set", setting)
+    nearest = json.loads(said.stdout)["nearest"]
+    changes = [f"{name}={json.dumps(value)}" for name, value in nearest.items()]
+    assert changes[0].startswith(change)
+    assert all(f"--set {one}" in said.exception.fix for one in changes)
+    words = [word for one in (setting, *changes) for word in ("--set", one)]
+    assert plan("--json", "--profile", "vllm-recipe", *words).exit_code == 0
+
+
 def test_the_demo_s_model_is_not_planned():
     said = plan("--profile", "demo")
     assert isinstance(said.exception, UserError)

@@ -97,6 +97,7 @@ def test_a_configuration_with_a_mistake_leaves_a_bundle(tmp_path, config, monkey
 
 def test_nothing_that_was_planted_is_in_a_bundle(tmp_path, config, monkeypatch):
     target = tmp_path / "b.tar.gz"
+    target.touch(0o644)  # of an earlier one
     assert bundle(monkeypatch, target, "--config", config) == 0
     assert target.stat().st_mode & 0o077 == 0
     texts = members(target)

@@ -75,6 +75,19 @@ def test_a_secret_joined_to_its_flag_is_hidden_too() -> None:
     assert SECRET not in as_text(plan) + as_json(plan)
 
 
+def test_a_secret_within_a_value_is_hidden_too() -> None:
+    extra = {
+        "extra_args": ["--otlp-traces-endpoint", f"http://bob:{SECRET}@10.0.0.1:4317"],
+        "extra_env": {
+            "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Basic {SECRET}",
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+        },
+    }
+    plan = plan_rank(config(engine=extra), 0)
+    assert SECRET not in as_text(plan) + as_json(plan)
+    assert "http://bob:" in as_text(plan)
+
+
 def test_no_plan_holds_a_secret(key_file: Path) -> None:
     for plan in plan_pair(config(api={"key_file": str(key_file)})):
         assert SECRET not in repr(plan)
