@@ -43,13 +43,15 @@ class _Seen:
         whole = not signature.needs_also or len(self.further) == len(signature.further)
         return self.main and whole
 
-    def add(self, line: str, pattern: re.Pattern[str]) -> None:
-        """Take a line that fits a pattern, without its secrets; what the first one said stays."""
-        found = pattern.search(without_secrets(line)) or pattern.search(line)
-        groups = groups_of(found) if found else {}
+    def add(self, line: str, found: re.Match[str]) -> None:
+        """Take what was found in a line, without its secrets; what the first one said stays."""
+        full = len(self.evidence) == EVIDENCE_LINES
+        if full and groups_of(found).keys() <= self.groups.keys():
+            return  # one of a flood
+        groups = groups_of(found.re.search(without_secrets(line)) or found)
         self.groups = {n: without_secrets(v) for n, v in groups.items()} | self.groups
         shown = redacted(line)
-        if len(self.evidence) < EVIDENCE_LINES and shown not in self.evidence:
+        if not full and shown not in self.evidence:
             self.evidence.append(shown)
 
 
@@ -96,9 +98,9 @@ class LogReader:
             signature = SIGNATURES[place]
             seen = self._seen.setdefault(place, _Seen())
             for number, pattern in enumerate(signature.further):
-                if pattern.search(line):
+                if found := pattern.search(line):
                     seen.further.add(number)
-                    seen.add(line, pattern)
+                    seen.add(line, found)
             if claimed or (signature.stages and stage and stage not in signature.stages):
                 continue
             found = signature.main.search(line)
@@ -108,7 +110,7 @@ class LogReader:
                 seen.main = True
                 seen.log = seen.log or name
                 seen.stage = seen.stage or stage
-                seen.add(line, signature.main)
+                seen.add(line, found)
 
     def diagnoses(self) -> list[Diagnosis]:
         """Return what the logs betray, the likeliest cause first."""

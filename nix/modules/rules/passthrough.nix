@@ -36,7 +36,7 @@ let
     let
       upper = lib.toUpper name;
     in
-    builtins.match ".*(TOKEN|SECRET|PASSW(OR)?D|API_?KEY|CREDENTIAL)(_FILE)?" upper != null
+    builtins.match ".*(TOKEN|(SECRET|PASSW(OR)?D|API_?KEY|CREDENTIAL)S?)(_FILE)?" upper != null
     || builtins.match ".*(SECRET|ACCESS|PRIVATE|SIGNING|ENCRYPTION|MASTER|AUTH)_?KEY" upper != null
     || lib.hasSuffix "PASSPHRASE" upper
     || builtins.match "[A-Z][A-Z0-9_]*_KEY" name != null;

@@ -130,6 +130,7 @@ BAD: list[tuple[str, list[str]]] = [
     ],
     ("secret-env", [env("HF_TOKEN: x")]),
     ("secret-env", [env("AWS_SECRET_ACCESS_KEY: x")]),
+    ("secret-env", [env("PROVIDER_API_KEYS: x")]),
     ("odd-env", [env("A-B: x")]),
     ("dev-mode", [env("VLLM_SERVER_DEV_MODE: 1")]),
     ("graph-sizes", [args("--cudagraph-capture-sizes", "1", "2", "4", "8", "16")]),
