@@ -182,8 +182,8 @@ repeats as the last column says (glm53, plain). `-`: not measured, or there is n
 - *stopped*: until no process of either engine is left on the hosts that are alive
 - *serving*: until a client gets the right answer again, counted from the fault, or from when the
   world has mended what it mends (power, cables, the right file), which it does {mend:.0f} s later
-  at most. 0: no request failed. "never": not within {serve:.0f} s, or no unit is left that would
-  start it.
+  at most. 0: no request failed. "never": not within some {serve:.0f} s, or no unit is left that
+  would start it.
 
 A start of the CPU engine takes most of *serving* and is the same for both sides. What a Spark's
 takes is unproven on GB10.
