@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from itertools import pairwise
 
-from glm53ctl.config.masks import KEY_VARIABLE, MORE_SECRET_NAMES, NOT_SHOWN, names_a_secret
+from glm53ctl.config.masks import (
+    KEY_VARIABLE,
+    MORE_SECRET_NAMES,
+    NOT_SHOWN,
+    TOKEN_PREFIXES,
+    names_a_secret,
+)
 
 _FOLD = "\0"
 """Stands for a line wrap in a view, and may stand between any two characters of what is sought."""
@@ -101,11 +107,7 @@ _PROMPT_KEYS = (
 
 # --- secrets -------------------------------------------------------------------------------------
 
-_PREFIXES = (
-    *("sk-", "hf_", "nvapi-", "glpat-", "xox"),
-    *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-)
-_TOKEN = _split(rf"(?<![A-Za-z0-9])(?:{_any_of(_PREFIXES)})~[\w\0-]{{4,}}")
+_TOKEN = _split(rf"(?<![A-Za-z0-9])(?:{_any_of(TOKEN_PREFIXES)})~[\w\0-]{{4,}}")
 _ENDS = r"\s\"',;&})\]\\"
 """What ends a value without quotes, unless the value goes on behind it."""
 _UNIT = (

@@ -1,11 +1,10 @@
 """Results that are kept: one line each, by what was measured."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from errno import ENOSPC
 from os import strerror
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -59,13 +58,19 @@ def _parts(identity: Identity) -> tuple[str, ...]:
     return (identity.closure, identity.config_digest, identity.engine, identity.tool)
 
 
-def groups(results: Sequence[Result], kind: Kind) -> list[tuple[Identity, tuple[Result, ...]]]:
+Group = tuple[Identity, tuple[Result, ...]]
+
+
+def groups(results: Sequence[Result], kind: Kind) -> list[Group]:
     """Return the results of a kind by what was measured and how, the latest measured last."""
+    return _grouped([result for result in results if result.kind == kind])
+
+
+def _grouped(results: Sequence[Result]) -> list[Group]:
     found: dict[tuple[Identity, str], list[Result]] = {}
     for result in results:
-        if result.kind == kind:
-            key = result.identity, json.dumps(result.parameters, sort_keys=True)
-            found[key] = [*found.pop(key, []), result]
+        key = result.identity, json.dumps(result.parameters, sort_keys=True)
+        found[key] = [*found.pop(key, []), result]
     return [(identity, tuple(members)) for (identity, _), members in found.items()]
 
 
@@ -83,15 +88,9 @@ def last_two(results: Sequence[Result], kind: Kind) -> Pair | None:
 
 
 def alike(before: Sequence[Result], after: Sequence[Result]) -> Pair | None:
-    """Return of both those with the newest parameters that both have, each of one identity."""
-    for newest in reversed(after):
-        found, others = (_newest(results, newest.parameters) for results in (before, after))
-        if found:
-            return found, others
+    """Return of both the latest group of those that were measured alike."""
+    for _, latest in reversed(_grouped(after)):
+        for _, earlier in reversed(_grouped(before)):
+            if earlier[0].parameters == latest[0].parameters:
+                return earlier, latest
     return None
-
-
-def _newest(results: Sequence[Result], parameters: Mapping[str, Any]) -> tuple[Result, ...]:
-    """Return the results with these parameters that were measured of the same as the last one."""
-    same = [one for one in results if one.parameters == parameters]
-    return tuple(one for one in same if one.identity == same[-1].identity)

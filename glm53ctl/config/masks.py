@@ -13,7 +13,11 @@ MORE_SECRET_NAMES = re.compile(
 )
 """Beside those of a configuration (`names_a_secret`), what other programs call theirs."""
 KEY_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*_KEY")
-_SECRET_VALUE = re.compile(r"(sk-|hf_|nvapi-|glpat-|gh[pousr]_|github_pat_|Bearer )")
+TOKEN_PREFIXES = (
+    *("sk-", "hf_", "nvapi-", "glpat-", "xox"),
+    *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+)
+_SECRET_VALUE = re.compile("|".join((*TOKEN_PREFIXES, "Bearer ")))
 _HIDDEN_PATHS = ("engine.extra_env", "engine.extra_args")
 _LONGEST = 60
 

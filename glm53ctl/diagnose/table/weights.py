@@ -32,15 +32,15 @@ TABLE = (
     Signature(
         "TIME_SKEW",
         ("not yet valid",),
-        r"(?P<how>not yet valid)",
-        "the clock of this node is wrong: a certificate counts as {how}.",
+        r"not yet valid",
+        "the clock of this node is wrong: a certificate counts as not yet valid.",
         "Set the clock (`timedatectl`, or the head as its NTP server), then fetch again.",
     ),
     Signature(
         "TIME_SKEW",
         ("certificate has expired",),
-        r"certificate has (?P<how>expired)",
-        "a certificate counts as {how}: the clock of this node is ahead, or it has run out.",
+        r"certificate has expired",
+        "a certificate counts as expired: the clock of this node is ahead, or it has run out.",
         "Look at the clock first (`timedatectl`); if it is right, the server's owner has to renew "
         "its certificate.",
         confidence=Confidence.LIKELY,

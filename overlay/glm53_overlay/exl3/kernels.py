@@ -23,7 +23,7 @@ stream for shared experts runs no EXL3 kernel).
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -326,8 +326,6 @@ class ExtBackend:
         if workspace.warm:
             return
         shape = workspace.shape
-        # Unsaid, the router's dtype would be the model's while vLLM loads it.
-        weights = partial(torch.zeros, dtype=torch.float32, device=shape.device)
         most = (workspace.direct_tokens, workspace.sliced_tokens, workspace.tiled_tokens)
         for tokens in {1, *most, shape.max_tokens}:
             for dtype in (torch.bfloat16, torch.float16):
@@ -335,7 +333,8 @@ class ExtBackend:
                     self.run(
                         torch.zeros(tokens, shape.hidden, dtype=dtype, device=shape.device),
                         torch.full((tokens, shape.top_k), -1, dtype=id_dtype, device=shape.device),
-                        weights(tokens, shape.top_k),
+                        # Unsaid, the router's dtype would be the model's while vLLM loads it.
+                        torch.zeros(tokens, shape.top_k, dtype=torch.float32, device=shape.device),
                     )
         torch.cuda.synchronize(shape.device)
         workspace.warm = True

@@ -126,6 +126,7 @@ def test_secrets_of_this_host(case):
             "x-api-key: {}",
             "--api-key {}",
             "--hf-token {}",
+            "--hf-token\n{}",
             "['--password', '{}']",
             "API_KEYS={}",
             '{{"api_keys": ["{}"]}}',

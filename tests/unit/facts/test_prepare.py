@@ -81,6 +81,17 @@ def apply(machine, settings, nvml=None):
     return list(prepare.apply(settings, machine, nvml or machine.nvml))
 
 
+def failing(machine, name, error):
+    """NVML of which one function fails."""
+
+    def fail(*_):
+        raise RuntimeError(error)
+
+    module = machine.nvml()
+    setattr(module, name, fail)
+    return lambda: module
+
+
 CAP = {"power": {"max_gpu_clock_mhz": 2200}}
 RESERVE = {"memory": {"reserve_gib": 2}}
 
@@ -116,14 +127,9 @@ def test_a_cap_that_does_not_hold_is_an_error(machine, monkeypatch):
 def test_without_a_driver_or_the_right_a_cap_is_an_error(machine):
     with pytest.raises(UserError, match="no driver"):
         apply(machine, config(**CAP), lambda: Unknown(unknown="no driver"))
-    refusing = machine.nvml()
-
-    def refuse(*_):
-        raise RuntimeError("Insufficient Permissions")
-
-    refusing.nvmlDeviceSetGpuLockedClocks = refuse
+    refusing = failing(machine, "nvmlDeviceSetGpuLockedClocks", "Insufficient Permissions")
     with pytest.raises(UserError, match="Insufficient"):
-        apply(machine, config(**CAP), lambda: refusing)
+        apply(machine, config(**CAP), refusing)
 
 
 def test_a_reserve_is_set_and_the_kernel_s_own_value_comes_back(machine):
@@ -146,14 +152,9 @@ def test_what_a_failed_start_has_set_is_taken_back(machine):
 
 
 def test_a_cap_that_cannot_be_read_back_is_taken_back(machine):
-    blind = machine.nvml()
-
-    def refuse(*_):
-        raise RuntimeError("Unknown Error")
-
-    blind.nvmlDeviceGetClockInfo = refuse
+    blind = failing(machine, "nvmlDeviceGetClockInfo", "Unknown Error")
     with pytest.raises(UserError, match="Unknown Error"):
-        apply(machine, config(**CAP), lambda: blind)
+        apply(machine, config(**CAP), blind)
     assert machine.locked == (0, 2200)
     list(prepare.restore(Paths(), machine, machine.nvml))
     assert machine.locked is None
